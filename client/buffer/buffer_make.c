@@ -4,6 +4,7 @@
  * buffer.c make a buffer of that. It refuses what can never work before the daemon is asked.
  */
 #include "client/buffer/buffer_make.h"
+#include "client/grant/session_ask.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -143,9 +144,9 @@ static gpumem_status buffer_make_take(struct gpumem_session *session, uint32_t d
 		gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	else
 		gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
-	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, options->wait_ms);
+	struct gm_wait wait = gm_wait_elsewhere_wait(&elsewhere, options->wait_ms);
 	if (!options->wait_ms && wish.cpu_ok)
-		wait.ms = GM_LEASE_NO_WAIT;
+		wait.mode = GM_WAIT_FOR_DAEMON;
 	const struct gm_lease_what what = {
 		.device = device,
 		.bytes = size,

@@ -17,6 +17,7 @@
 #include "client/device/spill.h"
 #include "client/device/account_use.h"
 #include "client/map/map.h"
+#include "client/grant/session_ask.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
@@ -65,18 +66,16 @@ static uint64_t pin_end_of_wait(struct gpumem_session *session, const gpumem_pin
 }
 
 /* How a pin waits for device memory: for what is left of its time. */
-static struct gm_lease_wait pin_wait(
-	const struct buffer_pin *pin, struct gm_wait_elsewhere *elsewhere)
+static struct gm_wait pin_wait(const struct buffer_pin *pin, struct gm_wait_elsewhere *elsewhere)
 {
 	uint64_t left_ns = gm_u64_minus(pin->until_ns, gm_clock_ns());
 	uint32_t ms = pin->options->wait_ms;
 
 	if (pin->restore)
-		return (struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT, .impatient = true};
+		return (struct gm_wait){.mode = GM_WAIT_NOT};
 	/* The buffer can be used where it is: nobody is asked to make room, and nothing is waited for. */
 	if (pin_hurries(pin->options) && pin_host_ok(pin))
-		return (struct gm_lease_wait){
-			.ms = GM_LEASE_NO_WAIT, .at_once = true, .impatient = true};
+		return (struct gm_wait){.mode = GM_WAIT_AT_ONCE};
 	if (!pin_hurries(pin->options) && ms != GPUMEM_WAIT_FOREVER)
 		ms = (uint32_t)gm_u64_max(left_ns / GM_NS_PER_MS, 1);
 	return gm_wait_elsewhere_wait(elsewhere, ms);
@@ -91,7 +90,7 @@ static gpumem_status pin_lease(struct buffer_pin *pin)
 
 	/* The pin may need memory of buffers that the program has just destroyed. */
 	gm_retired_settle(pin->session, GM_RETIRED_NO_WAIT);
-	const struct gm_lease_wait wait = pin_wait(pin, &elsewhere);
+	const struct gm_wait wait = pin_wait(pin, &elsewhere);
 
 	gm_lock(&pin->session->lock);
 	memcpy(tag, buffer->tag, sizeof(tag));

@@ -24,6 +24,7 @@
 #include "client/device/map_chunks.h"
 #include "client/device/account_use.h"
 #include "client/map/map.h"
+#include "client/grant/session_ask.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
@@ -240,7 +241,7 @@ static gpumem_status resize_grow(struct buffer_resize *r)
 	struct gpumem_buffer *buffer = r->buffer;
 	struct gm_session_chunk *chunks;
 	struct gm_wait_elsewhere elsewhere = {.session = r->session, .device = buffer->device};
-	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, r->wait_ms);
+	struct gm_wait wait = gm_wait_elsewhere_wait(&elsewhere, r->wait_ms);
 	uint64_t stuck;
 
 	gm_retired_settle(r->session, GM_RETIRED_NO_WAIT);

@@ -270,7 +270,7 @@ static bool evict_called_off(struct gpumem_buffer *buffer)
 
 /* Copies the content of a claimed buffer and unmaps the device memory. */
 static gpumem_status evict_copy(
-	struct gpumem_buffer *buffer, const struct gm_lease_wait *wait, struct gm_spill **ret_spill)
+	struct gpumem_buffer *buffer, const struct gm_wait *wait, struct gm_spill **ret_spill)
 {
 	struct gpumem_session *session = buffer->session;
 	const struct gm_session_device *d = evict_device(buffer);
@@ -340,7 +340,7 @@ static bool evict_has_tail(const struct gpumem_buffer *buffer)
 
 /* Evicts a claimed buffer. */
 static gpumem_status evict_out(
-	struct gpumem_buffer *buffer, const struct gm_lease_wait *wait, uint64_t *ret_bytes)
+	struct gpumem_buffer *buffer, const struct gm_wait *wait, uint64_t *ret_bytes)
 {
 	struct gm_spill *spill = NULL;
 	gpumem_status status;
@@ -376,7 +376,7 @@ static gpumem_status evict_check_shared(struct gpumem_buffer *buffer)
 gpumem_status gpumem_buffer_evict(gpumem_buffer *buffer)
 {
 	GM_UNCANCELLED;
-	const struct gm_lease_wait wait = {.ms = 0};
+	const struct gm_wait wait = {.mode = GM_WAIT_AS_CONFIGURED};
 	gpumem_status status = gm_evict_check(buffer);
 
 	if (status)
@@ -405,7 +405,7 @@ gpumem_status gpumem_buffer_evict(gpumem_buffer *buffer)
 
 /* The library's thread must not wait: it is the one that resumes the session, and that answers the
  * daemon. */
-static const struct gm_lease_wait without_waiting = {.ms = GM_LEASE_NO_WAIT, .impatient = true};
+static const struct gm_wait without_waiting = {.mode = GM_WAIT_NOT};
 
 void gm_evict_want(struct gpumem_session *session, uint32_t device, uint64_t bytes)
 {

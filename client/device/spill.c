@@ -8,6 +8,7 @@
  * addresses of the CPU's, so they cannot lie under a range of a GPU.
  */
 #include "client/device/spill.h"
+#include "client/grant/session_ask.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -64,8 +65,7 @@ gpumem_status gm_spill_check(struct gpumem_session *session, uint32_t device)
 
 /* Leases host memory, which is not mapped yet. */
 static gpumem_status spill_lease(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	const char *tag, bool fallback, const struct gm_lease_wait *wait,
-	struct gm_spill **ret_spill)
+	const char *tag, bool fallback, const struct gm_wait *wait, struct gm_spill **ret_spill)
 {
 	struct gm_session_device *d = &session->device[device];
 	const struct gm_lease_what what = {
@@ -176,8 +176,7 @@ static gpumem_status spill_copy_out(
 }
 
 gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, const void *addr,
-	uint64_t bytes, const char *tag, const struct gm_lease_wait *wait,
-	struct gm_spill **ret_spill)
+	uint64_t bytes, const char *tag, const struct gm_wait *wait, struct gm_spill **ret_spill)
 {
 	const struct gm_spill_part all = {(void *)addr, bytes};
 
@@ -185,8 +184,8 @@ gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, cons
 }
 
 gpumem_status gm_spill_out_parts(struct gpumem_session *session, uint32_t device,
-	const struct gm_spill_part *parts, size_t n, const char *tag,
-	const struct gm_lease_wait *wait, struct gm_spill **ret_spill)
+	const struct gm_spill_part *parts, size_t n, const char *tag, const struct gm_wait *wait,
+	struct gm_spill **ret_spill)
 {
 	gpumem_status status = gm_spill_check(session, device);
 	struct gm_spill *spill;
@@ -213,7 +212,7 @@ gpumem_status gm_spill_out_parts(struct gpumem_session *session, uint32_t device
 gpumem_status gm_spill_make(struct gpumem_session *session, uint32_t device, void *addr,
 	uint64_t room, uint64_t bytes, const char *tag, struct gm_spill **ret_spill)
 {
-	const struct gm_lease_wait wait = {.ms = GM_LEASE_NO_WAIT};
+	const struct gm_wait wait = {.mode = GM_WAIT_FOR_DAEMON};
 	gpumem_status status = gm_spill_check(session, device);
 	struct gm_spill *spill;
 	bool stuck = false;

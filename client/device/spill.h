@@ -55,12 +55,11 @@ gpumem_status gm_spill_check(struct gpumem_session *session, uint32_t device);
 /* Leases host memory and copies the content there. All work that uses the range must be done. On error
  * nothing is held, and the range is as it was. */
 gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, const void *addr,
-	uint64_t bytes, const char *tag, const struct gm_lease_wait *wait,
-	struct gm_spill **ret_spill);
+	uint64_t bytes, const char *tag, const struct gm_wait *wait, struct gm_spill **ret_spill);
 /* The same for parts of a range, which lie one after the other in the host memory. */
 gpumem_status gm_spill_out_parts(struct gpumem_session *session, uint32_t device,
-	const struct gm_spill_part *parts, size_t n, const char *tag,
-	const struct gm_lease_wait *wait, struct gm_spill **ret_spill);
+	const struct gm_spill_part *parts, size_t n, const char *tag, const struct gm_wait *wait,
+	struct gm_spill **ret_spill);
 /* Leases host memory because the device is full, and maps it under an empty range that has this room, for the
  * device and the CPU. Its content is arbitrary. On error nothing is held. */
 gpumem_status gm_spill_make(struct gpumem_session *session, uint32_t device, void *addr,

@@ -26,7 +26,7 @@ static bool wait_elsewhere_hopeless(const struct gm_wait_elsewhere *elsewhere)
 	       gm_session_pages_most(&elsewhere->session->pages, elsewhere->device);
 }
 
-static uint64_t wait_elsewhere_again(void *ctx)
+static uint64_t wait_elsewhere_look(void *ctx)
 {
 	struct gm_wait_elsewhere *elsewhere = ctx;
 	struct gm_arena *arena = atomic_load_explicit(
@@ -65,16 +65,15 @@ static uint64_t wait_elsewhere_again(void *ctx)
 	return stats.pending ? gm_u64_min(next, now + PENDING_NS) : next;
 }
 
-struct gm_lease_wait gm_wait_elsewhere_wait(struct gm_wait_elsewhere *elsewhere, uint32_t wait_ms)
+struct gm_wait gm_wait_elsewhere_wait(struct gm_wait_elsewhere *elsewhere, uint32_t wait_ms)
 {
 	uint64_t now = gm_clock_ns();
+	struct gm_wait wait = gm_wait_of(wait_ms);
+
 	elsewhere->delay_ns = FIRST_NS;
 	elsewhere->trim_ns = now + TRIM_NS;
-	return (struct gm_lease_wait){
-		.ms = gm_lease_wait_ms(wait_ms),
-		.impatient = wait_ms == GPUMEM_NO_WAIT,
-		.again = wait_elsewhere_again,
-		.again_ctx = elsewhere,
-		.again_ns = now + FIRST_NS,
-	};
+	elsewhere->look = (struct gm_wait_look){
+		.look = wait_elsewhere_look, .ctx = elsewhere, .at_ns = now + FIRST_NS};
+	wait.look = &elsewhere->look;
+	return wait;
 }

@@ -27,13 +27,14 @@ struct gm_wait_elsewhere {
 	bool (*take)(void *ctx);
 	void *ctx;
 
-	bool found;        /* take() did */
-	uint64_t delay_ns; /* until the next look, if nothing is freed */
-	uint64_t trim_ns;  /* unused chunks go back at this time at the earliest */
+	bool found;               /* take() did */
+	struct gm_wait_look look; /* of the wait */
+	uint64_t delay_ns;        /* until the next look, if nothing is freed */
+	uint64_t trim_ns;         /* unused chunks go back at this time at the earliest */
 };
 
 /* How a request waits while it looks; the request must end before *elsewhere does. wait_ms is as the program gave it: with
  * GPUMEM_NO_WAIT, the request does not wait for an absent daemon, either. */
-struct gm_lease_wait gm_wait_elsewhere_wait(struct gm_wait_elsewhere *elsewhere, uint32_t wait_ms);
+struct gm_wait gm_wait_elsewhere_wait(struct gm_wait_elsewhere *elsewhere, uint32_t wait_ms);
 
 #endif

@@ -215,23 +215,23 @@ static int lease_repeat(struct gm_conn_request *base)
 {
 	struct gm_lease_call *call = (struct gm_lease_call *)base;
 	int r = lease_forget(call);
-	if (r < 0)
-		return r;
 
-	/* It has waited for some time already. */
-	uint64_t now = gm_clock_ns();
-	if (call->waited_ms)
-		*call->waited_ms = (now - call->began_ns) / GM_NS_PER_MS;
-	if (call->wait_ms) {
-		uint64_t left_ns = gm_u64_minus(call->wait_end_ns, now);
-		*call->wait_ms = left_ns / GM_NS_PER_MS + 1;
-		base->extra_ns = *call->wait_ms * GM_NS_PER_MS;
-	}
-	return 0;
+	if (r == 0 && call->waited_ms)
+		*call->waited_ms = gm_wait_patience_waited_ms(&base->patience);
+	return r;
+}
+
+/* The request may have waited for some time already. */
+static void lease_prepare(struct gm_conn_request *base)
+{
+	struct gm_lease_call *call = (struct gm_lease_call *)base;
+
+	if (call->wait_ms)
+		*call->wait_ms = gm_wait_left_ms(&base->wait);
 }
 
 static const struct gm_conn_request_ops lease_call_ops = {
-	.take = lease_take, .late = lease_late, .repeat = lease_repeat};
+	.take = lease_take, .late = lease_late, .repeat = lease_repeat, .prepare = lease_prepare};
 
 /* ---- calls */
 
@@ -272,33 +272,10 @@ static void lease_call_fail(struct gm_lease_call *call)
 	gm_error(GPUMEM_OK, "%s", text);
 }
 
-void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_call *call,
-	const struct gm_lease_wait *wait, uint64_t *wait_ms, uint64_t *waited_ms, int *no_wait)
-{
-	uint64_t asked_ms = wait->ms == GM_LEASE_NO_WAIT ? 0 : wait->ms;
-	uint64_t patience_ms = wait->ms ? asked_ms : gm_session_wait_ms(session);
-
-	*wait_ms = asked_ms;
-	*no_wait = wait->ms == GM_LEASE_NO_WAIT;
-	if (wait->impatient)
-		call->impatient = call->call.impatient = true;
-	call->call.extra_ns = gm_u64_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
-	call->call.again = wait->again;
-	call->call.again_ctx = wait->again_ctx;
-	call->call.again_ns = wait->again_ns;
-	call->waited_ms = waited_ms;
-	call->began_ns = gm_clock_ns();
-	if (asked_ms && asked_ms < GM_LEASE_WAIT_MOST) {
-		call->call.wait_ns = asked_ms * GM_NS_PER_MS;
-		call->wait_ms = wait_ms;
-		call->wait_end_ns = call->began_ns + call->call.wait_ns;
-	}
-}
-
 /* ---- handles */
 
 static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, uint64_t epoch, uint64_t from, bool impatient,
+	uint64_t lease, uint64_t epoch, uint64_t from, enum gm_wait_mode mode,
 	struct gm_lease_call **ret_call)
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_HANDLES, sizeof(*call));
@@ -306,7 +283,7 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 		return gm_lease_no_memory();
 	call->lease_id = lease;
 	call->call.of_epoch = epoch;
-	call->call.impatient = impatient;
+	call->call.wait.mode = mode;
 
 	Gm__Wire__GetHandles body = GM__WIRE__GET_HANDLES__INIT;
 	body.lease = lease;
@@ -360,7 +337,7 @@ static gpumem_status lease_complete(struct gpumem_session *session, struct gm_le
 	while ((missing = lease_first_missing(call))) {
 		struct gm_lease_call *again;
 		gpumem_status status = lease_get_handles(session, NULL, call->lease_id,
-			call->call.epoch, missing->index, call->impatient, &again);
+			call->call.epoch, missing->index, call->handles, &again);
 		if (status)
 			return status;
 
@@ -393,7 +370,7 @@ gpumem_status gm_session_lease_fd(struct gpumem_session *session,
 	struct gm_lease_call *call;
 	struct gm_session_chunk *found;
 	gpumem_status status = lease_get_handles(
-		session, NULL, lease->held.lease, lease->held.epoch, 0, false, &call);
+		session, NULL, lease->held.lease, lease->held.epoch, 0, GM_WAIT_FOR_DAEMON, &call);
 	if (status)
 		return status;
 
@@ -410,7 +387,7 @@ gpumem_status gm_lease_list_chunks(struct gpumem_session *session, struct gm_con
 	uint64_t lease, uint64_t from, struct gm_lease_held **ret_list)
 {
 	struct gm_lease_call *call;
-	gpumem_status status = lease_get_handles(session, via, lease, 0, from, true, &call);
+	gpumem_status status = lease_get_handles(session, via, lease, 0, from, GM_WAIT_NOT, &call);
 	if (status)
 		return status;
 	*ret_list = gm_session_chunks_held(gm_steal_ptr(&call->chunks));

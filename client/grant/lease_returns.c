@@ -55,7 +55,7 @@ static gpumem_status lease_returns_tell(struct gpumem_session *session, struct g
 	body.view = held->view;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(RETURN_CHUNKS, return_chunks, &body);
 	/* Nobody waits for an absent daemon only to give something back. */
-	return gm_session_tell(session, via, &packet, held->epoch, true);
+	return gm_session_tell(session, via, &packet, held->epoch, GM_WAIT_NOT);
 }
 
 bool gm_lease_returns_later(gpumem_status status)

@@ -29,8 +29,6 @@ struct session_declared_call {
 	uint64_t owed;           /* and uncharged ones, which the request is for as well */
 	uint64_t sum;            /* that the daemon answered */
 	Gm__Wire__Declare *body; /* while the caller waits */
-	uint64_t wait_end_ns;    /* 0: there is no such end */
-	uint64_t began_ns;
 };
 
 static int session_declared_take_answer(
@@ -66,6 +64,8 @@ static void session_declared_prepare(struct gm_conn_request *base)
 	call->owed = call->session->device[call->device].uncharged;
 	gm_lock_drop(&call->session->lock);
 	call->body->bytes = call->bytes + call->owed;
+	/* The request may have waited for some time already. */
+	call->body->wait_ms = gm_wait_left_ms(&base->wait);
 }
 
 /* The answer comes after its caller has given up, so what it granted goes back. */
@@ -88,14 +88,7 @@ static int session_declared_repeat(struct gm_conn_request *base)
 {
 	struct session_declared_call *call = (struct session_declared_call *)base;
 
-	/* It has waited for some time already. */
-	uint64_t now = gm_clock_ns();
-	call->body->waited_ms = (now - call->began_ns) / GM_NS_PER_MS;
-	if (call->wait_end_ns) {
-		uint64_t left_ns = gm_u64_minus(call->wait_end_ns, now);
-		call->body->wait_ms = left_ns / GM_NS_PER_MS + 1;
-		base->extra_ns = call->body->wait_ms * GM_NS_PER_MS;
-	}
+	call->body->waited_ms = gm_wait_patience_waited_ms(&base->patience);
 	return 0;
 }
 
@@ -113,7 +106,6 @@ static struct session_declared_call *session_declared_call_new(
 	call->call.ops = &declared_ops;
 	call->session = session;
 	call->device = device;
-	call->began_ns = gm_clock_ns();
 	return call;
 }
 
@@ -153,7 +145,7 @@ static bool session_declared_flush_device(struct gpumem_session *session, uint32
 	struct session_declared_call *call = session_declared_call_new(session, device);
 	if (!call)
 		return false;
-	call->call.impatient = true;
+	call->call.wait.mode = GM_WAIT_NOT;
 	body.device = device;
 	body.how = GM__WIRE__DECLARE_HOW__DECLARE_LESS;
 	body.bytes = bytes;
@@ -206,9 +198,7 @@ gpumem_status gm_session_declared_add(
 	struct gpumem_session *session, uint32_t device, uint64_t bytes, uint32_t wait_ms)
 {
 	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
-	bool no_wait = wait_ms == GPUMEM_NO_WAIT;
-	uint64_t asked_ms = no_wait ? 0 : gm_lease_wait_ms(wait_ms);
-	uint64_t patience_ms = wait_ms ? asked_ms : gm_session_wait_ms(session);
+	const struct gm_wait wait = gm_wait_of(wait_ms);
 
 	atomic_store(&session->declares, true);
 	session_declared_flush(session, true);
@@ -218,15 +208,9 @@ gpumem_status gm_session_declared_add(
 		return session_declared_no_memory();
 	body.device = device;
 	body.how = GM__WIRE__DECLARE_HOW__DECLARE_MORE;
-	body.wait_ms = asked_ms;
-	body.no_wait = no_wait;
+	body.no_wait = wait.mode == GM_WAIT_NOT;
 	call->bytes = bytes;
-	call->call.impatient = no_wait;
-	call->call.extra_ns = gm_u64_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
-	if (asked_ms && asked_ms < GM_LEASE_WAIT_MOST) {
-		call->call.wait_ns = asked_ms * GM_NS_PER_MS;
-		call->wait_end_ns = gm_clock_ns() + call->call.wait_ns;
-	}
+	call->call.wait = wait;
 	return session_declared_send(session, NULL, call, &body, NULL);
 }
 

@@ -15,8 +15,6 @@
  * used for: it maps none of it, and knows neither heap nor buffers.
  */
 
-struct gm_token_name;
-
 /* A chunk that the daemon granted to this process; held.chunk is its id. */
 struct gm_session_chunk {
 	struct gm_lease_held held;
@@ -55,61 +53,19 @@ struct gm_lease_what {
 	uint32_t device;
 	uint64_t bytes;
 	enum gm_transport transport;
-	const char *tag; /* may be NULL */
-	bool for_others; /* it may be shared outside its trust domain */
-	bool signals;    /* it is to have a control block */
-	bool fallback;   /* it is host memory in place of a full device's */
-	bool one_chunk;  /* it is one chunk of exactly bytes, which are whole 2 MiB */
-};
-
-/* How a request waits if the device is full. */
-struct gm_lease_wait {
-	uint64_t ms; /* how long: 0 means as the daemon is configured, or one of these */
-#define GM_LEASE_NO_WAIT   UINT64_MAX                         /* GPUMEM_NO_WAIT */
-#define GM_LEASE_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365) /* GPUMEM_WAIT_FOREVER */
-	/* As in struct gm_conn_request; again may be NULL. If it returns 0, the request ends with
-	 * GPUMEM_E_CANCELLED, or with memory that was granted at the same moment. It is called while
-	 * the request waits for memory or for an absent daemon. */
-	uint64_t (*again)(void *ctx);
-	void *again_ctx;
-	uint64_t again_ns;
-	bool impatient;    /* the request fails at once if the daemon is away */
-	bool at_once;      /* it fails at once if there is no room: nobody is asked to make some */
+	const char *tag;   /* may be NULL */
+	bool for_others;   /* it may be shared outside its trust domain */
+	bool signals;      /* it is to have a control block */
+	bool fallback;     /* it is host memory in place of a full device's */
 	bool host_will_do; /* the program takes host memory if it is refused */
+	bool one_chunk;    /* it is one chunk of exactly bytes, which are whole 2 MiB */
 	/* May be NULL. In: the id of a request that was refused, which this one follows, so that the
 	 * daemon counts them as one; 0: none. Out, if this request fails: its id. */
 	uint64_t *refused;
 };
 
-/* The time that a program gave, as struct gm_lease_wait has it. */
-static inline uint64_t gm_lease_wait_ms(uint32_t given_ms)
-{
-	return given_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST
-	       : given_ms == GPUMEM_NO_WAIT    ? GM_LEASE_NO_WAIT
-					       : given_ms;
-}
-
-/* These functions ask for memory. The caller owns the list of chunks: each has its handle, none
- * appears twice, and on the ipc transport there is only one. On error nothing is held, and the
- * sentence is left for gpumem_error_detail(). */
-gpumem_status gm_session_lease_take(struct gpumem_session *session,
-	const struct gm_lease_what *what, const struct gm_lease_wait *wait,
-	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks);
-gpumem_status gm_session_lease_open(struct gpumem_session *session,
-	const uint8_t token[GM_TOKEN_BYTES], uint32_t index, struct gm_session_lease **ret_lease,
-	struct gm_session_chunk **ret_chunks);
-/* wait_ns: the longest wait for an absent daemon; 0: as long as the session waits. */
-gpumem_status gm_session_lease_attach(struct gpumem_session *session,
-	const struct gm_token_name *name, uint64_t wait_ns, struct gm_session_lease **ret_lease,
-	struct gm_session_chunk **ret_chunks);
-gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
-	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks);
-/* The same for a lease that may be given back while the answer is still on its way, and that is resized:
- * it has user_bytes from then on. GPUMEM_E_BUSY: somebody else has the lease, or could get it. */
-gpumem_status gm_session_lease_resize(struct gpumem_session *session,
-	const struct gm_session_lease *lease, uint64_t bytes, uint64_t user_bytes,
-	const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks);
-/* The same where the lease needs no more chunks. */
+/* Sets the size of a lease that needs no more chunks for that, and that may be given back while the answer is still
+ * on its way. GPUMEM_E_BUSY: somebody else has the lease, or could get it. */
 gpumem_status gm_session_lease_set_size(
 	struct gpumem_session *session, const struct gm_session_lease *lease, uint64_t user_bytes);
 

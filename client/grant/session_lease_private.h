@@ -22,12 +22,10 @@ struct gm_lease_call {
 	bool cut;                    /* the kernel dropped handles that were sent */
 	struct gm_session_chunk *chunks; /* collected so far */
 	int control;                     /* of a lease with signals: the fd of its control block */
-	uint64_t *wait_ms;               /* LEASE, GROW: in the message; NULL: it names no time */
-	uint64_t wait_end_ns;            /* when that time is over */
-	uint64_t *waited_ms;             /* LEASE, GROW: in the message */
-	uint64_t began_ns;
-	/* Handles that were lost are not awaited if the daemon is away. */
-	bool impatient;
+	uint64_t *wait_ms;   /* LEASE, GROW: in the message; NULL: the message has none */
+	uint64_t *waited_ms; /* the same */
+	/* How the call waits for an absent daemon when it asks again for handles that were lost. */
+	enum gm_wait_mode handles;
 	/* Gets the call when it has ended and no caller waits for it. NULL: what it brought goes
 	 * back. */
 	void (*ended)(struct gm_lease_call *call);
@@ -36,10 +34,6 @@ struct gm_lease_call {
 /* Makes a struct of that many bytes, whose first member is the call. NULL: no memory. */
 struct gm_lease_call *gm_lease_call_new(
 	struct gpumem_session *session, enum gm_lease_kind kind, size_t bytes);
-/* Sets the wait_ms of the message, and waited_ms if the request is repeated. While a request waits in the daemon's queue,
- * its answer is not overdue. */
-void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_call *call,
-	const struct gm_lease_wait *wait, uint64_t *wait_ms, uint64_t *waited_ms, int *no_wait);
 /* Completes a Lease, Grow or Open that ended with this status. Takes ownership of the call, which may
  * be NULL after a failure. ret_lease may be NULL. */
 gpumem_status gm_lease_call_finish(struct gpumem_session *session, struct gm_lease_call *call,

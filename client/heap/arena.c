@@ -296,8 +296,9 @@ static __attribute__((noinline, cold)) bool arena_alloc_last(struct gm_arena *ar
 }
 
 int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gpumem_stream stream,
-	unsigned flags, const char *tag, void **ret_ptr, gpumem_status *ret_status)
+	unsigned flags, struct gm_heap_source_call *call, void **ret_ptr, gpumem_status *ret_status)
 {
+	const char *tag = call ? call->tag : NULL;
 	struct gm_arena_note *note = NULL;
 	gpumem_status status = GPUMEM_E_NO_MEMORY;
 	uint64_t refused = UINT64_MAX;
@@ -322,7 +323,8 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	key = gm_arena_key(arena, stream);
 	small = size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED);
 	if (small) {
-		r = gm_arena_small_alloc(arena, size, alignment, key, flags, ret_ptr, &status);
+		r = gm_arena_small_alloc(
+			arena, call, size, alignment, key, flags, ret_ptr, &status);
 		if (r == 0)
 			return 0;
 		/* Without a chunk for a slab, there is none for a larger block. */
@@ -344,6 +346,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 		.stream = stream,
 		.key = key,
 		.flags = flags,
+		.call = call,
 	};
 	if (__builtin_expect(tag != NULL, 0)) {
 		note = calloc(1, sizeof(*note));
@@ -542,11 +545,11 @@ int gm_arena_cover(struct gm_arena *arena, const void *ptr, uint64_t bytes, uint
 
 /* ---- the source */
 
-int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks,
-	size_t *ret_n, gpumem_status *ret_status)
+int gm_arena_get(struct gm_arena *arena, struct gm_heap_source_call *call, uint64_t bytes,
+	struct gm_heap_source_chunk **ret_chunks, size_t *ret_n, gpumem_status *ret_status)
 {
 	const struct gm_heap_source *source = &arena->config.source;
-	gpumem_status status = source->get(source->ctx, bytes, ret_chunks, ret_n);
+	gpumem_status status = source->get(source->ctx, call, bytes, ret_chunks, ret_n);
 
 	if (status != GPUMEM_OK) {
 		*ret_status = status;

@@ -93,12 +93,14 @@ enum gm_arena_flag {
 };
 
 /*
- * alignment: a power of two; 0 stands for 256. tag: a name for whoever lists the block, or NULL;
- * the arena keeps a copy while the block is alive. A block that cannot be listed keeps no tag.
+ * alignment: a power of two; 0 stands for 256. call: what the source is told, and the tag of the block
+ * in lists; may be NULL. The arena keeps a copy of the tag while the block is alive. A block that cannot
+ * be listed keeps no tag.
  * ret_status may be NULL and is written with GM_ARENA_E_SOURCE only.
  */
 int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gpumem_stream stream,
-	unsigned flags, const char *tag, void **ret_ptr, gpumem_status *ret_status);
+	unsigned flags, struct gm_heap_source_call *call, void **ret_ptr,
+	gpumem_status *ret_status);
 /* Never waits, and never calls the source. *ret_cookie is the block's cookie, 0 if it has none;
  * ret_cookie may be NULL. */
 int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, uint32_t *ret_cookie);

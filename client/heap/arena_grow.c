@@ -202,7 +202,7 @@ static void grow_fill_place(struct grow_try *try, struct gm_arena_want *want)
 
 	if (try->ask.serial) {
 		want->asked = true;
-		try->r_source = gm_arena_growth_fetch(&try->g, bytes, &want->status);
+		try->r_source = gm_arena_growth_fetch(&try->g, want->call, bytes, &want->status);
 		if (try->r_source)
 			grow_refused(want, gm_round_up(bytes, GM_CHUNK_MIN));
 	} else if (try->missing) {
@@ -306,7 +306,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	grow_ask_begin(arena, &ask, bytes - want->bytes, false);
 	gm_lock_drop(&arena->lock);
 	want->asked = true;
-	r = gm_arena_segment_fetch(arena, bytes, &list, &want->status);
+	r = gm_arena_segment_fetch(arena, want->call, bytes, &list, &want->status);
 	if (r == GM_ARENA_E_SOURCE)
 		grow_refused(want, bytes);
 	gm_lock(&arena->lock);
@@ -403,7 +403,7 @@ static int grow_hopeless(struct gm_arena *arena, struct gm_arena_want *want, uin
 {
 	struct gm_heap_source_chunk *chunks;
 	size_t n;
-	int r = gm_arena_get(arena, bytes, &chunks, &n, &want->status);
+	int r = gm_arena_get(arena, want->call, bytes, &chunks, &n, &want->status);
 
 	want->asked = true;
 	if (r)
@@ -539,8 +539,6 @@ int gm_arena_grow(
 	int r;
 	GM_UNCANCELLED;
 
-	if (source->begin && want->refused == UINT64_MAX)
-		source->begin(source->ctx);
 	if (source->most && whole > source->most(source->ctx)) {
 		r = grow_hopeless(arena, want, whole);
 		if (r)
@@ -564,8 +562,8 @@ int gm_arena_grow(
 }
 
 /* Like gm_arena_grow_small(), for an arena of regions. */
-static int grow_small_region(
-	struct gm_arena *arena, bool here, bool *ret_asked, gpumem_status *ret_status)
+static int grow_small_region(struct gm_arena *arena, struct gm_heap_source_call *call, bool here,
+	bool *ret_asked, gpumem_status *ret_status)
 {
 	struct gm_arena_chunk *list = NULL, *bad = NULL, *chunk;
 	struct gm_arena_ask ask;
@@ -582,7 +580,7 @@ static int grow_small_region(
 	grow_ask_begin(arena, &ask, 0, true);
 	gm_lock_drop(&arena->lock);
 	*ret_asked = true;
-	r = gm_arena_segment_fetch(arena, GM_SMALL_SLAB_BYTES, &list, ret_status);
+	r = gm_arena_segment_fetch(arena, call, GM_SMALL_SLAB_BYTES, &list, ret_status);
 	gm_lock(&arena->lock);
 	while ((chunk = list)) {
 		list = chunk->list_next;
@@ -607,8 +605,8 @@ static int grow_small_region(
 	return r;
 }
 
-int gm_arena_grow_small(
-	struct gm_arena *arena, bool here, bool *ret_asked, gpumem_status *ret_status)
+int gm_arena_grow_small(struct gm_arena *arena, struct gm_heap_source_call *call, bool here,
+	bool *ret_asked, gpumem_status *ret_status)
 {
 	struct gm_arena_growth g = {.arena = arena};
 	struct gm_arena_ask ask;
@@ -618,10 +616,8 @@ int gm_arena_grow_small(
 	int r;
 	GM_UNCANCELLED;
 
-	if (arena->config.source.begin)
-		arena->config.source.begin(arena->config.source.ctx);
 	if (arena->config.regions)
-		return grow_small_region(arena, here, ret_asked, ret_status);
+		return grow_small_region(arena, call, here, ret_asked, ret_status);
 	gm_lock(&arena->lock);
 	if (!here && grow_ask_join(arena, 0, true, &joined)) {
 		gm_lock_drop(&arena->lock);
@@ -646,7 +642,7 @@ int gm_arena_grow_small(
 	gm_arena_growth_move(&g, true);
 	if (missing && !odd) {
 		*ret_asked = true;
-		r = gm_arena_growth_fetch(&g, GM_SMALL_SLAB_BYTES, ret_status);
+		r = gm_arena_growth_fetch(&g, call, GM_SMALL_SLAB_BYTES, ret_status);
 		odd = r == 0 && !g.placed && !g.error;
 	}
 	gm_arena_growth_access(&g);

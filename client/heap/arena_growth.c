@@ -282,13 +282,14 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_heap_source_chun
 	gm_arena_discard(arena, g.bad);
 }
 
-int gm_arena_growth_fetch(struct gm_arena_growth *g, uint64_t bytes, gpumem_status *ret_status)
+int gm_arena_growth_fetch(struct gm_arena_growth *g, struct gm_heap_source_call *call,
+	uint64_t bytes, gpumem_status *ret_status)
 {
 	struct gm_arena *arena = g->arena;
 	struct gm_heap_source_chunk *chunks;
 	uint64_t end = g->room->addr + g->room->bytes;
 	size_t n, rest = 0;
-	int r = gm_arena_get(arena, bytes, &chunks, &n, ret_status);
+	int r = gm_arena_get(arena, call, bytes, &chunks, &n, ret_status);
 
 	if (r)
 		return r;

@@ -86,11 +86,12 @@ struct gm_arena_want {
 	uint64_t bytes, alignment;
 	gpumem_stream stream;
 	gm_stream_key key;
-	uint64_t room;        /* the source would probably give so much */
-	uint64_t refused;     /* the source gave not even that much; UINT64_MAX: it was not asked */
-	uint64_t passed;      /* the arena's, when this call last looked; without its own passes */
-	uint64_t given;       /* the arena's, at the same time */
-	unsigned flags;       /* of the call */
+	uint64_t room;    /* the source would probably give so much */
+	uint64_t refused; /* the source gave not even that much; UINT64_MAX: it was not asked */
+	uint64_t passed;  /* the arena's, when this call last looked; without its own passes */
+	uint64_t given;   /* the arena's, at the same time */
+	unsigned flags;   /* of the call */
+	struct gm_heap_source_call *call;
 	bool asked;           /* out: the source was asked */
 	gpumem_status status; /* out, with GM_ARENA_E_SOURCE only */
 };
@@ -142,8 +143,8 @@ uint64_t gm_arena_pump(struct gm_arena *arena);
 void gm_arena_pump_all(struct gm_arena *arena, bool replace);
 /* Asks the source for chunks, which count as held from then on. Call without the lock. 0 or
  * GM_ARENA_E_SOURCE. */
-int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks,
-	size_t *ret_n, gpumem_status *ret_status);
+int gm_arena_get(struct gm_arena *arena, struct gm_heap_source_call *call, uint64_t bytes,
+	struct gm_heap_source_chunk **ret_chunks, size_t *ret_n, gpumem_status *ret_status);
 /* Gives one chunk back that is not mapped. Call without the lock. */
 void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes);
 
@@ -275,8 +276,9 @@ static inline bool gm_arena_has_parked(const struct gm_tcache *cache)
 
 /* Allocates a small block; size and alignment are at most GM_SMALL_MAX. Fails like
  * gm_arena_alloc(); the caller may then try the heap. Call without the lock. */
-int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
-	gm_stream_key key, unsigned flags, void **ret_ptr, gpumem_status *ret_status);
+int gm_arena_small_alloc(struct gm_arena *arena, struct gm_heap_source_call *call, uint64_t size,
+	uint64_t alignment, gm_stream_key key, unsigned flags, void **ret_ptr,
+	gpumem_status *ret_status);
 /* The same out of what is free outside the caches, and nowhere else. For a call that would fail and has emptied the caches. Returns
  * whether there was an object. Call with the lock held. */
 bool gm_arena_small_alloc_freed(struct gm_arena *arena, uint64_t size, uint64_t alignment,
@@ -302,8 +304,8 @@ int gm_arena_grow(
 bool gm_arena_order(struct gm_arena *arena, const struct gm_arena_want *want);
 /* 0: there is a new slab, or for another reason it is worth looking for an object again. Fails like
  * gm_arena_grow(). here: as GM_ARENA_HERE. Call without the lock. */
-int gm_arena_grow_small(
-	struct gm_arena *arena, bool here, bool *ret_asked, gpumem_status *ret_status);
+int gm_arena_grow_small(struct gm_arena *arena, struct gm_heap_source_call *call, bool here,
+	bool *ret_asked, gpumem_status *ret_status);
 
 /* ---- arena_shrink.c */
 
@@ -351,7 +353,8 @@ uint64_t gm_arena_growth_choose(
 	struct gm_arena_growth *g, uint64_t missing, unsigned max, bool slabs);
 /* Asks the source and maps what comes; chunks that do not fit here go elsewhere. Call without the
  * lock. 0 or GM_ARENA_E_SOURCE. */
-int gm_arena_growth_fetch(struct gm_arena_growth *g, uint64_t bytes, gpumem_status *ret_status);
+int gm_arena_growth_fetch(struct gm_arena_growth *g, struct gm_heap_source_call *call,
+	uint64_t bytes, gpumem_status *ret_status);
 /* Moves the chosen chunks; with go false, lets them stay, because the rest did not come. Call
  * without the lock. */
 void gm_arena_growth_move(struct gm_arena_growth *g, bool go);

@@ -48,13 +48,13 @@ static int segment_open(struct gm_arena *arena, const struct gm_heap_source_chun
 	return 0;
 }
 
-int gm_arena_segment_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_arena_chunk **ret_list,
-	gpumem_status *ret_status)
+int gm_arena_segment_fetch(struct gm_arena *arena, struct gm_heap_source_call *call, uint64_t bytes,
+	struct gm_arena_chunk **ret_list, gpumem_status *ret_status)
 {
 	struct gm_heap_source_chunk *got;
 	struct gm_arena_chunk *list = NULL;
 	size_t n;
-	int r = gm_arena_get(arena, bytes, &got, &n, ret_status);
+	int r = gm_arena_get(arena, call, bytes, &got, &n, ret_status);
 
 	if (r)
 		return r;

@@ -11,8 +11,8 @@
 
 /* Asks the source and opens what comes, as a list (list_next) that is in no table yet. Call without
  * the lock. 0, a negative errno or GM_ARENA_E_SOURCE. */
-int gm_arena_segment_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_arena_chunk **ret_list,
-	gpumem_status *ret_status);
+int gm_arena_segment_fetch(struct gm_arena *arena, struct gm_heap_source_call *call, uint64_t bytes,
+	struct gm_arena_chunk **ret_list, gpumem_status *ret_status);
 /*
  * Adds a region to the arena: as a slab, or as free memory of the heap, which is then in *ret_block
  * (ret_block may be NULL). Call with the lock held. On error, nothing has changed: -ENOMEM; -EPROTO

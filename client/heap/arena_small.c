@@ -215,8 +215,9 @@ static inline struct gm_tcache_entry *arena_small_bin_pop(struct gm_tcache_set *
 }
 
 /* Allocates past the cache, and grows the arena if need be. */
-static int arena_small_alloc_slow(struct gm_arena *arena, uint64_t size, gm_stream_key key,
-	unsigned class, unsigned flags, void **ret_ptr, gpumem_status *ret_status)
+static int arena_small_alloc_slow(struct gm_arena *arena, struct gm_heap_source_call *call,
+	uint64_t size, gm_stream_key key, unsigned class, unsigned flags, void **ret_ptr,
+	gpumem_status *ret_status)
 {
 	bool asked = false;
 
@@ -227,7 +228,7 @@ static int arena_small_alloc_slow(struct gm_arena *arena, uint64_t size, gm_stre
 			return 0;
 		if (!pumped && gm_arena_pump(arena))
 			continue;
-		r = gm_arena_grow_small(arena, flags & GM_ARENA_HERE, &asked, ret_status);
+		r = gm_arena_grow_small(arena, call, flags & GM_ARENA_HERE, &asked, ret_status);
 		if (r)
 			return r;
 	}
@@ -246,8 +247,9 @@ bool gm_arena_small_alloc_freed(struct gm_arena *arena, uint64_t size, uint64_t 
 	return arena_small_alloc_locked(arena, size, key, class, false, ret_ptr);
 }
 
-int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
-	gm_stream_key key, unsigned flags, void **ret_ptr, gpumem_status *ret_status)
+int gm_arena_small_alloc(struct gm_arena *arena, struct gm_heap_source_call *call, uint64_t size,
+	uint64_t alignment, gm_stream_key key, unsigned flags, void **ret_ptr,
+	gpumem_status *ret_status)
 {
 	unsigned class = arena_small_class_of(size, alignment);
 	struct gm_tcache *cache = gm_arena_cache(arena);
@@ -257,7 +259,8 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 	uint64_t object;
 
 	if (!cache || !gm_tcache_enter(cache))
-		return arena_small_alloc_slow(arena, size, key, class, flags, ret_ptr, ret_status);
+		return arena_small_alloc_slow(
+			arena, call, size, key, class, flags, ret_ptr, ret_status);
 
 	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY) {
 		set = gm_tcache_find(cache, key);
@@ -276,7 +279,7 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 		if (!object) {
 			gm_tcache_leave(cache);
 			return arena_small_alloc_slow(
-				arena, size, key, class, flags, ret_ptr, ret_status);
+				arena, call, size, key, class, flags, ret_ptr, ret_status);
 		}
 		word = arena_small_word_of(arena, object);
 	}

@@ -21,18 +21,22 @@ struct gm_heap_source_chunk {
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* on the ipc transport */
 };
 
+/* A call of the program for which the arena asks the source. The source may have more of its own behind
+ * it. */
+struct gm_heap_source_call {
+	const char *tag; /* of the block; may be NULL */
+};
+
 struct gm_heap_source {
 	void *ctx;
 	/*
 	 * Gets chunks that add up to at least that many bytes. *ret_chunks is malloc'ed; the caller
 	 * frees it and closes the fds. On failure nothing was granted, and gpumem_error_detail()
-	 * says why. After GPUMEM_E_DISCONNECTED, the same allocation does not ask again.
+	 * says why. After GPUMEM_E_DISCONNECTED, the same allocation does not ask again. call is the
+	 * one that the arena was given, and may be NULL.
 	 */
-	gpumem_status (*get)(
-		void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n);
-	/* Called when a call of the program begins, so that the source knows which get() calls belong
-	 * together. NULL: the source does not need it. */
-	void (*begin)(void *ctx);
+	gpumem_status (*get)(void *ctx, struct gm_heap_source_call *call, uint64_t bytes,
+		struct gm_heap_source_chunk **ret_chunks, size_t *ret_n);
 	/* How many bytes get() would probably give right now. Must not send a message. NULL: not
 	 * known. */
 	uint64_t (*room)(void *ctx);

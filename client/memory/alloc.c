@@ -160,9 +160,10 @@ static inline uint64_t alloc_graph_of(const struct gm_session_device *d, gpumem_
 int gm_alloc_from_offer(
 	struct gm_alloc_wanted *w, struct gm_supply_offer *offer, gpumem_status *ret_status)
 {
-	gm_supply_offer(offer);
-	int r = gm_arena_alloc(
-		w->arena, w->size, w->alignment, w->stream, w->flags, w->tag, &w->ptr, ret_status);
+	w->call.offer = offer;
+	int r = gm_arena_alloc(w->arena, w->size, w->alignment, w->stream, w->flags, &w->call.base,
+		&w->ptr, ret_status);
+	w->call.offer = NULL;
 	gm_supply_withdraw(offer);
 	return r;
 }
@@ -182,125 +183,111 @@ static bool alloc_from_freed(void *ctx)
 	return gm_alloc_from_offer(w, &nothing, &status) == 0;
 }
 
-/*
- * Waits for the daemon, which was away when the heap needed it, and then lets the heap try again.
- * Memory that another thread frees meanwhile will do, too. *outcome and *refusal say why the heap
- * failed, before and after; given->wait_ms becomes the time that the call may still wait. Fails if the daemon does not
- * come back.
- */
-static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t device,
-	struct gm_alloc_wanted *wanted, gpumem_alloc_options *given, int *outcome,
-	gpumem_status *refusal)
+void gm_alloc_ask(struct gm_alloc_wanted *wanted, struct gm_session_ask_wanted *ret_asked)
 {
-	if (*outcome != GM_ARENA_E_SOURCE || *refusal != GPUMEM_E_DISCONNECTED)
-		return GPUMEM_OK;
+	gm_supply_wanted(wanted->supply, &wanted->ask, ret_asked);
+	ret_asked->what.bytes = gm_alloc_bytes(wanted);
+	ret_asked->what.refused = &wanted->call.refused;
+}
 
-	if (given->wait_ms == GPUMEM_NO_WAIT)
-		return gm_reconnect_error(session);
+/* Allocates out of the chunks that came. As gm_alloc_answered(). */
+static bool alloc_from_chunks(struct gpumem_session *session, uint32_t device,
+	struct gm_alloc_wanted *wanted, struct gm_supply_offer *offer, gpumem_status *status)
+{
+	int outcome = gm_alloc_from_offer(wanted, offer, status);
 
+	if (outcome == 0) {
+		*status = GPUMEM_OK;
+		return true;
+	}
+	if (outcome != GM_ARENA_E_SOURCE || *status != GPUMEM_E_NO_MEMORY) {
+		*status = gm_alloc_failed(session, device, outcome, *status, wanted->size);
+		return true;
+	}
+	if (gm_clock_ns() < wanted->end_ns)
+		return false;
+	*status = gm_error(GPUMEM_E_TIMEOUT,
+		"cannot allocate %llu bytes: other threads took the memory first, "
+		"and the time to wait is over",
+		(unsigned long long)wanted->size);
+	return true;
+}
+
+bool gm_alloc_answered(struct gpumem_session *session, uint32_t device,
+	struct gm_alloc_wanted *wanted, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, gpumem_status *status)
+{
+	struct gm_supply_offer offer;
+
+	if (gm_supply_lease_gone(wanted->supply, &wanted->ask, *status))
+		return false;
+	if (*status)
+		return true;
+	gm_supply_got(wanted->supply, lease, chunks, &offer);
+	return alloc_from_chunks(session, device, wanted, &offer, status);
+}
+
+/* Whether time may help an allocation that the heap could not make: the source refused it because the device
+ * is full or the daemon away, and the program waits. */
+static bool alloc_may_wait(struct gpumem_session *session, const struct gm_alloc_wanted *wanted,
+	int outcome, gpumem_status refusal)
+{
+	uint32_t wait_ms = wanted->call.wait_ms;
+
+	if (outcome != GM_ARENA_E_SOURCE || wait_ms == GPUMEM_NO_WAIT)
+		return false;
+	if (refusal == GPUMEM_E_DISCONNECTED)
+		return wanted->call.away;
+	return (refusal == GPUMEM_E_NO_MEMORY || refusal == GPUMEM_E_LIMIT) &&
+	       (wait_ms || gm_session_wait_ms(session));
+}
+
+/*
+ * Allocates what the heap could not give at once: outcome and refusal say why. Waits as long as the caller or
+ * the daemon's configuration allows. The memory may come from the daemon, or from another thread that frees
+ * some, also while the daemon is away.
+ */
+static gpumem_status alloc_slowly(struct gpumem_session *session, uint32_t device,
+	struct gm_alloc_wanted *wanted, int outcome, gpumem_status refusal)
+{
 	struct gm_wait_elsewhere elsewhere = {.session = session,
 		.device = device,
 		.bytes = wanted->size,
 		.take = alloc_from_freed,
 		.ctx = wanted};
-	struct gm_lease_wait look = gm_wait_elsewhere_wait(&elsewhere, 0);
-	bool bounded = given->wait_ms && given->wait_ms != GPUMEM_WAIT_FOREVER;
-	uint64_t most_ns = bounded ? given->wait_ms * GM_NS_PER_MS : 0;
-	uint64_t end_ns = gm_clock_ns() + most_ns;
-	struct gm_reconnect_patience patience = {
-		.end_ns = gm_reconnect_end(session, most_ns),
-		.again = look.again,
-		.again_ctx = look.again_ctx,
-		.again_ns = look.again_ns,
-	};
-
-	while (*outcome == GM_ARENA_E_SOURCE && *refusal == GPUMEM_E_DISCONNECTED &&
-		gm_supply_away()) {
-		gpumem_status status = gm_reconnect_await(session, &patience);
-		if (elsewhere.found) {
-			*outcome = 0;
-			return GPUMEM_OK;
-		}
-		if (status)
-			return status;
-		*outcome = gm_arena_alloc(wanted->arena, wanted->size, wanted->alignment,
-			wanted->stream, wanted->flags, wanted->tag, &wanted->ptr, refusal);
-	}
-
-	if (bounded)
-		given->wait_ms = (uint32_t)(gm_u64_minus(end_ns, gm_clock_ns()) / GM_NS_PER_MS + 1);
-	return GPUMEM_OK;
-}
-
-/*
- * Waits for memory that the heap could not get at once, as long as the caller or the daemon's
- * configuration allows. It may come from the daemon, or from another thread that frees some. When
- * the daemon's comes, other threads may already have used what the heap had left, so that it is not
- * enough. Then the function waits again, while there is time. outcome and refusal say why the heap
- * failed.
- */
-static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device,
-	struct gm_alloc_wanted *wanted, const gpumem_alloc_options *given, int outcome,
-	gpumem_status refusal)
-{
-	struct gm_session_device *d = &session->device[device];
-	size_t size = wanted->size;
-	uint64_t bytes = gm_alloc_bytes(wanted);
-	struct gm_wait_elsewhere elsewhere = {.session = session,
-		.device = device,
-		.bytes = size,
-		.take = alloc_from_freed,
-		.ctx = wanted};
-	uint32_t wait_ms = given->wait_ms;
-	uint64_t patience_ms = wait_ms ? gm_lease_wait_ms(wait_ms) : gm_session_wait_ms(session);
-
-	/* Other failures do not go away with time. */
-	if (!patience_ms || wait_ms == GPUMEM_NO_WAIT || outcome != GM_ARENA_E_SOURCE ||
-		(refusal != GPUMEM_E_NO_MEMORY && refusal != GPUMEM_E_LIMIT))
-		return gm_alloc_failed(session, device, outcome, refusal, size);
-
-	uint64_t end = gm_clock_ns() + gm_u64_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
-	for (;;) {
-		struct gm_supply_offer offer = {0};
-		struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, wait_ms);
-		gpumem_status status = gm_supply_wait(d->supply, bytes, &wait, &offer);
-		if (elsewhere.found) {
-			gm_supply_withdraw(&offer);
-			return GPUMEM_OK;
-		}
-		if (status)
-			return status;
-
-		int r = gm_alloc_from_offer(wanted, &offer, &status);
-		if (r == 0)
-			return GPUMEM_OK;
-		if (r != GM_ARENA_E_SOURCE || status != GPUMEM_E_NO_MEMORY)
-			return gm_alloc_failed(session, device, r, status, size);
-
-		uint64_t now = gm_clock_ns();
-		if (now >= end)
-			return gm_error(GPUMEM_E_TIMEOUT,
-				"cannot allocate %llu bytes: other threads took the memory first, "
-				"and the time to wait is over",
-				(unsigned long long)size);
-		if (wait_ms != GPUMEM_WAIT_FOREVER)
-			wait_ms = (uint32_t)gm_u64_min(
-				(end - now) / GM_NS_PER_MS + 1, GPUMEM_NO_WAIT - 1);
-	}
-}
-
-/* Allocates what the heap could not give at once: outcome and refusal say why. */
-static gpumem_status alloc_slowly(struct gpumem_session *session, uint32_t device,
-	struct gm_alloc_wanted *wanted, const gpumem_alloc_options *options, int outcome,
-	gpumem_status refusal)
-{
-	gpumem_alloc_options given = *options;
+	gpumem_status status;
+	bool ended;
 	GM_UNCANCELLED;
 
-	gpumem_status status = alloc_outlast(session, device, wanted, &given, &outcome, &refusal);
-	if (status || outcome == 0)
-		return status;
-	return alloc_await(session, device, wanted, &given, outcome, refusal);
+	if (!alloc_may_wait(session, wanted, outcome, refusal))
+		return outcome == GM_ARENA_E_SOURCE && refusal == GPUMEM_E_DISCONNECTED &&
+				       wanted->call.away
+			       ? gm_reconnect_error(session)
+			       : gm_alloc_failed(session, device, outcome, refusal, wanted->size);
+
+	struct gm_session_ask_wanted asked = {
+		.wait = gm_wait_elsewhere_wait(&elsewhere, wanted->call.wait_ms)};
+	wanted->end_ns = asked.wait.mode == GM_WAIT_UNTIL
+				 ? asked.wait.deadline_ns
+				 : gm_clock_ns() + gm_wait_memory_ns(&asked.wait,
+							   gm_session_wait_ms(session));
+	do {
+		struct gm_session_lease *lease = NULL;
+		struct gm_session_chunk *chunks = NULL;
+
+		gm_alloc_ask(wanted, &asked);
+		status = gm_reclaim_ask_obtain(session, &asked, &lease, &chunks);
+		if (elsewhere.found) {
+			struct gm_supply_offer offer;
+			if (!status) {
+				gm_supply_got(wanted->supply, lease, chunks, &offer);
+				gm_supply_withdraw(&offer);
+			}
+			return GPUMEM_OK;
+		}
+		ended = gm_alloc_answered(session, device, wanted, lease, chunks, &status);
+	} while (!ended);
+	return status;
 }
 
 static gpumem_status alloc_no_memory_for_graph(void)
@@ -375,11 +362,9 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
 	void *ptr;
 	unsigned flags = listed ? GM_ARENA_LISTED : 0;
-	if (unlikely(given.wait_ms))
-		gm_supply_set_wait(given.wait_ms);
-	int r = gm_arena_alloc(arena, size, given.alignment, stream, flags, tag, &ptr, &status);
-	if (unlikely(given.wait_ms))
-		gm_supply_set_wait(0);
+	struct gm_supply_call call = {.base.tag = tag, .wait_ms = given.wait_ms};
+	int r = gm_arena_alloc(
+		arena, size, given.alignment, stream, flags, &call.base, &ptr, &status);
 	if (unlikely(r)) {
 		struct gm_alloc_wanted wanted = {
 			.arena = arena,
@@ -388,9 +373,9 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 			.stream = stream,
 			.alignment = given.alignment,
 			.flags = flags,
-			.tag = tag,
+			.call = call,
 		};
-		status = alloc_slowly(session, device, &wanted, &given, r, status);
+		status = alloc_slowly(session, device, &wanted, r, status);
 		if (status)
 			return status;
 		ptr = wanted.ptr;
@@ -482,7 +467,8 @@ gpumem_status gm_alloc_prepare(struct gpumem_session *session, uint32_t device, 
 		.stream = stream,
 		.alignment = given.alignment,
 		.flags = listed ? GM_ARENA_LISTED : 0,
-		.tag = given.tag && *given.tag && listed ? given.tag : NULL,
+		.call.base.tag = given.tag && *given.tag && listed ? given.tag : NULL,
+		.call.wait_ms = given.wait_ms,
 	};
 	*ret_wait_ms = given.wait_ms;
 	return GPUMEM_OK;

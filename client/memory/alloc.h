@@ -2,6 +2,7 @@
 #ifndef GM_CLIENT_MEMORY_ALLOC_H
 #define GM_CLIENT_MEMORY_ALLOC_H
 
+#include "client/memory/supply.h"
 #include "client/session/gpumem_session.h"
 #include "gpumem/gpumem_chunk.h"
 
@@ -14,9 +15,8 @@
  */
 
 struct gm_arena;
-struct gm_supply_offer;
 
-/* An allocation that the heap could not make at once. */
+/* An allocation that the heap could not make at once, and what was asked for it. */
 struct gm_alloc_wanted {
 	struct gm_arena *arena;
 	struct gm_supply *supply;
@@ -24,8 +24,10 @@ struct gm_alloc_wanted {
 	gpumem_stream stream;
 	uint64_t alignment;
 	unsigned flags;
-	const char *tag;
-	void *ptr; /* out */
+	struct gm_supply_call call;
+	struct gm_supply_ask ask;
+	uint64_t end_ns; /* when it has waited long enough; UINT64_MAX: never */
+	void *ptr;       /* out */
 };
 
 /* For requests that are taken later (request_calls.c). gm_alloc_prepare() checks the arguments of a
@@ -42,6 +44,14 @@ gpumem_status gm_alloc_failed(const struct gpumem_session *session, uint32_t dev
 	gpumem_status source, uint64_t size);
 /* How many bytes to ask the daemon for, so that the block fits wherever they lie. */
 uint64_t gm_alloc_bytes(const struct gm_alloc_wanted *wanted);
+/* Fills in what to ask the session for. */
+void gm_alloc_ask(struct gm_alloc_wanted *wanted, struct gm_session_ask_wanted *ret_asked);
+/* The request has brought this. Returns true if the allocation has ended, with *ret_status: wanted->ptr, or a
+ * failure and its sentence. Returns false if it must be asked for anew: the daemon does not know the lease
+ * any more, or other threads took what was left in the heap, and there is time. */
+bool gm_alloc_answered(struct gpumem_session *session, uint32_t device,
+	struct gm_alloc_wanted *wanted, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, gpumem_status *status);
 /* Hands a block to the program. Fails if there is no memory to record that a graph uses it. */
 gpumem_status gm_alloc_hand_over(
 	struct gpumem_session *session, uint32_t device, gpumem_stream stream, void *ptr);

@@ -11,7 +11,7 @@
 #include "client/heap/arena.h"
 #include "client/memory/supply.h"
 #include "client/session/gpumem_session.h"
-#include "client/grant/session_lease.h"
+#include "client/grant/session_ask.h"
 #include "common/cancel.h"
 #include "gpumem/gpumem_piece.h"
 

@@ -14,7 +14,7 @@
 #include "client/buffer/buffer_make.h"
 #include "client/device/wait_elsewhere.h"
 #include "client/device/account_use.h"
-#include "client/grant/session_lease.h"
+#include "client/grant/session_ask.h"
 #include "client/session/session_pages.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
@@ -99,7 +99,7 @@ static gpumem_status chunk_take(
 	struct gm_session_chunk *parts;
 
 	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
-	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, options->wait_ms);
+	struct gm_wait wait = gm_wait_elsewhere_wait(&elsewhere, options->wait_ms);
 	gpumem_status status = gm_session_lease_take(session, &what, &wait, &chunk->lease, &parts);
 	if (status)
 		return status;

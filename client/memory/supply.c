@@ -22,14 +22,6 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 
-/* The offer of this thread. The heap calls supply_get() on the thread that made the offer, but
- * knows nothing about offers. */
-static _Thread_local struct gm_supply_offer *offered;
-static _Thread_local uint32_t supply_wait_ms;
-static _Thread_local bool supply_away;
-/* The last request of this thread's call that was refused, inside the heap or behind it; 0: none. */
-static _Thread_local uint64_t supply_refused;
-
 int gm_supply_new(
 	struct gpumem_session *session, uint32_t device, bool ipc, struct gm_supply **ret_supply)
 {
@@ -86,12 +78,6 @@ static struct gm_session_lease *supply_current(struct gm_supply *supply)
 	return lease && lease->held.epoch == epoch ? lease : NULL;
 }
 
-/* Whether the daemon may let such a request wait. */
-static bool supply_may_wait(const struct gm_supply *supply, const struct gm_lease_wait *wait)
-{
-	return wait->ms ? wait->ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
-}
-
 /* Whether the program takes pinned host memory for what this heap is refused, and the daemon hands it out. */
 static bool supply_host_will_do(const struct gm_supply *supply)
 {
@@ -101,79 +87,72 @@ static bool supply_host_will_do(const struct gm_supply *supply)
 	       session->counted < session->devices;
 }
 
-static gpumem_status supply_take(const struct gm_supply *supply, uint64_t bytes,
-	const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
-	struct gm_session_chunk **ret_chunks)
+void gm_supply_wanted(
+	struct gm_supply *supply, struct gm_supply_ask *ask, struct gm_session_ask_wanted *wanted)
 {
-	const struct gm_lease_what what = {
-		.device = supply->device,
-		.bytes = bytes,
-		.transport = supply->ipc ? GM_TRANSPORT_IPC : GM_TRANSPORT_FD,
-		.tag = "heap",
-	};
-	return gm_session_lease_take(supply->session, &what, wait, ret_lease, ret_chunks);
+	wanted->grown = supply->ipc ? NULL : supply_current(supply);
+	wanted->what.device = supply->device;
+	wanted->what.transport = supply->ipc ? GM_TRANSPORT_IPC : GM_TRANSPORT_FD;
+	wanted->what.tag = "heap";
+	wanted->what.host_will_do = supply_host_will_do(supply);
+	ask->grown = wanted->grown;
 }
 
-/* Makes the lease. If another thread made it meanwhile, *ret_lease is that lease, to be grown;
- * otherwise it is NULL. */
-static gpumem_status supply_make(struct gm_supply *supply, const struct gm_session_lease *gone,
-	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
-	struct gm_session_chunk **ret_chunks)
-{
-	gpumem_status status = GPUMEM_OK;
-
-	/* A request that may wait must not hold up other threads. So two leases may be made, which
-	 * does no harm: each chunk knows its own. */
-	bool alone = !supply_may_wait(supply, wait);
-	if (alone)
-		gm_lock(&supply->making);
-	struct gm_session_lease *lease = supply_current(supply);
-	if (!lease || lease == gone) {
-		status = supply_take(supply, bytes, wait, &lease, ret_chunks);
-		if (!status) {
-			gm_lock(&supply->lock);
-			/* The old lease stays in the session's list: it may have chunks and
-			 * requests. */
-			supply->lease = lease;
-			gm_lock_drop(&supply->lock);
-		}
-		lease = NULL;
-	}
-
-	if (alone)
-		gm_lock_drop(&supply->making);
-	*ret_lease = lease;
-	return status;
-}
-
-static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes,
-	const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks)
+/* Notes the lease of chunks that were granted: NULL if it was grown. An older lease stays in the session's
+ * list, because it may have chunks and requests. */
+static void supply_take_over(
+	struct gm_supply *supply, struct gm_session_lease *lease, struct gm_session_chunk *chunks)
 {
 	if (supply->ipc) {
-		struct gm_session_lease *lease;
-		gpumem_status status = supply_take(supply, bytes, wait, &lease, ret_chunks);
-		if (!status)
-			(*ret_chunks)->whole = lease;
-		return status;
+		chunks->whole = lease;
+	} else if (lease) {
+		gm_lock(&supply->lock);
+		supply->lease = lease;
+		gm_lock_drop(&supply->lock);
 	}
+}
 
-	const struct gm_session_lease *gone = NULL;
-	gm_retired_settle(supply->session, GM_RETIRED_NO_WAIT);
-	for (;;) {
-		struct gm_session_lease *lease = supply_current(supply);
-		if (!lease || lease == gone) {
-			gpumem_status status =
-				supply_make(supply, gone, bytes, wait, &lease, ret_chunks);
-			if (status || !lease)
-				return status;
+bool gm_supply_lease_gone(struct gm_supply *supply, struct gm_supply_ask *ask, gpumem_status status)
+{
+	if (status != GPUMEM_E_NOT_FOUND || !ask->grown)
+		return false;
+	bool old = ask->grown->held.epoch != gm_session_epoch(supply->session);
+	if (!old && ask->regrown)
+		return false;
+	ask->regrown = ask->regrown || !old;
+
+	gm_lock(&supply->lock);
+	if (supply->lease == ask->grown)
+		supply->lease = NULL;
+	gm_lock_drop(&supply->lock);
+	return true;
+}
+
+/* Asks the daemon for chunks, without a wait for memory. Only one thread at a time makes the lease. */
+static gpumem_status supply_obtain(struct gm_supply *supply, struct gm_session_ask_wanted *wanted,
+	struct gm_session_chunk **ret_chunks)
+{
+	struct gm_supply_ask ask = {0};
+	gpumem_status status;
+
+	if (!supply->ipc)
+		gm_retired_settle(supply->session, GM_RETIRED_NO_WAIT);
+	do {
+		struct gm_session_lease *lease = NULL;
+
+		gm_supply_wanted(supply, &ask, wanted);
+		bool makes = !wanted->grown && !supply->ipc;
+		if (makes) {
+			gm_lock(&supply->making);
+			gm_supply_wanted(supply, &ask, wanted);
 		}
-		gpumem_status status =
-			gm_session_lease_grow(supply->session, lease, bytes, wait, ret_chunks);
-		/* If the daemon no longer knows the lease, a new one is made, once. */
-		if (status != GPUMEM_E_NOT_FOUND || gone)
-			return status;
-		gone = lease;
-	}
+		status = gm_reclaim_ask_obtain(supply->session, wanted, &lease, ret_chunks);
+		if (!status)
+			supply_take_over(supply, lease, *ret_chunks);
+		if (makes)
+			gm_lock_drop(&supply->making);
+	} while (gm_supply_lease_gone(supply, &ask, status));
+	return status;
 }
 
 /* Locked. Whether the heap has one of the chunks already: using it twice would corrupt data. A
@@ -208,71 +187,18 @@ static void supply_make_offer(struct gm_supply *supply, struct gm_session_chunk 
 		ret_offer->bytes += chunk->bytes;
 }
 
-gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
-	const struct gm_lease_wait *wait, struct gm_supply_offer *ret_offer)
-{
-	struct gm_session_chunk *chunks;
-	struct gm_lease_wait again = *wait;
-	again.refused = &supply_refused;
-	again.host_will_do = supply_host_will_do(supply);
-	gpumem_status status = supply_obtain(supply, bytes, &again, &chunks);
-	if (status)
-		return status;
-	supply_make_offer(supply, chunks, ret_offer);
-	return GPUMEM_OK;
-}
-
-void gm_supply_wanted(struct gm_supply *supply, struct gm_session_ask_wanted *wanted)
-{
-	wanted->grown = supply->ipc ? NULL : supply_current(supply);
-	wanted->device = supply->device;
-	wanted->transport = supply->ipc ? GM_TRANSPORT_IPC : GM_TRANSPORT_FD;
-	wanted->tag = "heap";
-}
-
 void gm_supply_got(struct gm_supply *supply, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks, struct gm_supply_offer *ret_offer)
 {
-	if (supply->ipc) {
-		chunks->whole = lease;
-	} else if (lease) {
-		gm_lock(&supply->lock);
-		supply->lease = lease;
-		gm_lock_drop(&supply->lock);
-	}
+	supply_take_over(supply, lease, chunks);
 	supply_make_offer(supply, chunks, ret_offer);
 }
 
-void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *lease)
-{
-	gm_lock(&supply->lock);
-	if (supply->lease == lease)
-		supply->lease = NULL;
-	gm_lock_drop(&supply->lock);
-}
-
-void gm_supply_set_wait(uint32_t wait_ms)
-{
-	supply_wait_ms = wait_ms;
-}
-
 /* Whether the caller waits, behind the heap, for what the heap does not get. */
-static bool supply_patient(const struct gm_supply *supply)
+static bool supply_patient(const struct gm_supply *supply, const struct gm_supply_call *call)
 {
-	return supply_wait_ms ? supply_wait_ms != GPUMEM_NO_WAIT
-			      : gm_session_wait_ms(supply->session) != 0;
-}
-
-bool gm_supply_away(void)
-{
-	return supply_away;
-}
-
-static void supply_begin(void *ctx)
-{
-	/* With an offer, the call began earlier. */
-	if (!offered)
-		supply_refused = 0;
+	return call->wait_ms ? call->wait_ms != GPUMEM_NO_WAIT
+			     : gm_session_wait_ms(supply->session) != 0;
 }
 
 /* By the daemon's page, which may be some milliseconds old. */
@@ -295,47 +221,52 @@ static uint64_t supply_most(void *ctx)
 	return gm_session_pages_most(&supply->session->pages, supply->device);
 }
 
-void gm_supply_offer(struct gm_supply_offer *offer)
-{
-	offered = offer;
-}
-
 void gm_supply_withdraw(struct gm_supply_offer *offer)
 {
-	offered = NULL;
 	if (offer->chunks)
 		supply_give_back(offer->supply, offer->chunks);
 	offer->chunks = NULL;
 }
 
-static gpumem_status supply_get(
-	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
+/* Gets the chunks for a call: those that the call was offered, or others of the daemon. */
+static gpumem_status supply_find_chunks(struct gm_supply *supply, struct gm_supply_call *call,
+	uint64_t bytes, struct gm_session_chunk **ret_chunks)
+{
+	struct gm_supply_offer *offer = call->offer;
+
+	call->away = false;
+	if (offer) {
+		if (!offer->chunks || offer->bytes < bytes)
+			return gm_error(GPUMEM_E_NO_MEMORY,
+				"the memory that was waited for is no longer enough");
+		*ret_chunks = gm_steal_ptr(&offer->chunks);
+		return GPUMEM_OK;
+	}
+	if (supply_patient(supply, call) && bytes > supply_room(supply))
+		return gm_error(GPUMEM_E_NO_MEMORY, "there is not enough memory now");
+	if (gm_reconnect_now(supply->session)) {
+		call->away = true;
+		return gm_reconnect_error(supply->session);
+	}
+
+	/* Other threads may rely on this request, so it must not wait inside the heap. */
+	struct gm_session_ask_wanted wanted = {
+		.what = {.bytes = bytes, .refused = &call->refused},
+		.wait.mode = call->wait_ms == GPUMEM_NO_WAIT ? GM_WAIT_NOT : GM_WAIT_FOR_DAEMON,
+	};
+	return supply_obtain(supply, &wanted, ret_chunks);
+}
+
+static gpumem_status supply_get(void *ctx, struct gm_heap_source_call *base, uint64_t bytes,
+	struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	struct gm_supply *supply = ctx;
 	struct gm_session_chunk *chunks, *chunk, *tmp;
+	gpumem_status status =
+		supply_find_chunks(supply, (struct gm_supply_call *)base, bytes, &chunks);
 
-	supply_away = false;
-	if (offered && offered->supply == supply) {
-		if (!offered->chunks || offered->bytes < bytes)
-			return gm_error(GPUMEM_E_NO_MEMORY,
-				"the memory that was waited for is no longer enough");
-		chunks = gm_steal_ptr(&offered->chunks);
-	} else if (supply_patient(supply) && bytes > supply_room(supply)) {
-		return gm_error(GPUMEM_E_NO_MEMORY, "there is not enough memory now");
-	} else if (gm_reconnect_now(supply->session)) {
-		supply_away = true;
-		return gm_reconnect_error(supply->session);
-	} else {
-		/* Other threads may rely on this request, so it must not wait inside the heap. */
-		struct gm_lease_wait wait = {.impatient = supply_wait_ms == GPUMEM_NO_WAIT,
-			.host_will_do = supply_host_will_do(supply),
-			.refused = &supply_refused};
-		if (supply_may_wait(supply, &wait))
-			wait.ms = GM_LEASE_NO_WAIT;
-		gpumem_status status = supply_obtain(supply, bytes, &wait, &chunks);
-		if (status)
-			return status;
-	}
+	if (status)
+		return status;
 
 	size_t n = 0;
 	LL_COUNT(chunks, chunk, n);
@@ -404,7 +335,6 @@ struct gm_heap_source gm_supply_source(struct gm_supply *supply)
 	return (struct gm_heap_source){
 		.ctx = supply,
 		.get = supply_get,
-		.begin = supply_begin,
 		.room = supply_room,
 		.most = supply_most,
 		.put = supply_put,

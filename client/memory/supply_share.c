@@ -208,7 +208,7 @@ static void supply_group_unshare(struct gm_supply *supply, struct gm_supply_grou
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNSHARE, unshare, &body);
 
 	/* If the daemon is away, the token lasts as long as its chunks. */
-	(void)gm_session_tell(supply->session, NULL, &packet, group->epoch, true);
+	(void)gm_session_tell(supply->session, NULL, &packet, group->epoch, GM_WAIT_NOT);
 }
 
 static void supply_group_end(struct gm_supply *supply, struct gm_supply_group *group)

@@ -22,7 +22,7 @@
 #include "client/device/map_chunks.h"
 #include "client/heap/arena.h"
 #include "client/region/region_state.h"
-#include "client/grant/session_lease.h"
+#include "client/grant/session_ask.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
@@ -56,8 +56,8 @@ static int region_unmap_nothing(void *backend, void *addr, uint64_t bytes)
 }
 
 /* Hands the next piece of the ground to the heap. The region is locked. */
-static gpumem_status region_get(
-	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
+static gpumem_status region_get(void *ctx, struct gm_heap_source_call *call, uint64_t bytes,
+	struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	struct gpumem_region *region = ctx;
 
@@ -144,11 +144,11 @@ struct region_search {
 	struct gpumem_region *region;
 	struct region_wanted *wanted; /* NULL: only the daemon can grant it */
 	struct gm_wait_elsewhere elsewhere;
-	uint64_t (*elsewhere_again)(void *ctx);
+	struct gm_wait_look look;
 };
 
 /* Looks in the region, and then where all calls look. The region is not locked. */
-static uint64_t region_again(void *ctx)
+static uint64_t region_look(void *ctx)
 {
 	struct region_search *search = ctx;
 	struct gpumem_region *region = search->region;
@@ -166,7 +166,7 @@ static uint64_t region_again(void *ctx)
 	}
 	if (w && w->found)
 		return 0;
-	return gm_u64_min(search->elsewhere_again(&search->elsewhere), settle_ns);
+	return gm_u64_min(search->elsewhere.look.look(&search->elsewhere), settle_ns);
 }
 
 /* Asks for a large lease and, if there is none, for what is needed. */
@@ -180,24 +180,26 @@ static gpumem_status region_ask(struct gpumem_region *region, struct region_want
 		.elsewhere = {.session = session, .device = region->device}};
 	uint64_t large = gm_u64_min(gm_round_up(needed, STEP), most), refused = 0;
 
+	struct gm_lease_what what = gm_region_backing_what(&region->ground, region->tag);
+
+	what.refused = &refused;
 	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	if (large > needed) {
-		const struct gm_lease_wait at_once = {.ms = GM_LEASE_NO_WAIT,
-			.impatient = wait_ms == GPUMEM_NO_WAIT,
-			.refused = &refused};
-		gpumem_status status = gm_region_backing_ask(
-			&region->ground, large, region->tag, &at_once, ret_lease, ret_chunks);
+		const struct gm_wait brief = {
+			.mode = wait_ms == GPUMEM_NO_WAIT ? GM_WAIT_NOT : GM_WAIT_FOR_DAEMON};
+		what.bytes = large;
+		gpumem_status status =
+			gm_session_lease_take(session, &what, &brief, ret_lease, ret_chunks);
 		if (status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT)
 			return status;
 	}
 
-	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&search.elsewhere, wait_ms);
-	search.elsewhere_again = wait.again;
-	wait.again = region_again;
-	wait.again_ctx = &search;
-	wait.refused = &refused;
-	return gm_region_backing_ask(
-		&region->ground, needed, region->tag, &wait, ret_lease, ret_chunks);
+	struct gm_wait wait = gm_wait_elsewhere_wait(&search.elsewhere, wait_ms);
+	search.look = (struct gm_wait_look){
+		.look = region_look, .ctx = &search, .at_ns = wait.look->at_ns};
+	wait.look = &search.look;
+	what.bytes = needed;
+	return gm_session_lease_take(session, &what, &wait, ret_lease, ret_chunks);
 }
 
 /* Gets memory, so that the heap can have so many bytes more, unless the wanted block is found meanwhile.

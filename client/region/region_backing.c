@@ -40,17 +40,13 @@ gpumem_status gm_region_backing_init(struct gm_region_backing *ground,
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_region_backing_ask(const struct gm_region_backing *ground, uint64_t bytes,
-	const char *tag, const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
-	struct gm_session_chunk **ret_chunks)
+struct gm_lease_what gm_region_backing_what(const struct gm_region_backing *ground, const char *tag)
 {
-	const struct gm_lease_what what = {
+	return (struct gm_lease_what){
 		.device = ground->device,
-		.bytes = bytes,
 		.transport = GM_TRANSPORT_FD,
 		.tag = tag,
 	};
-	return gm_session_lease_take(ground->session, &what, wait, ret_lease, ret_chunks);
 }
 
 void gm_region_backing_refuse(const struct gm_region_backing *ground,

@@ -39,10 +39,9 @@ gpumem_status gm_region_backing_init(struct gm_region_backing *ground,
  * Memory that the driver does not unmap stays leased, and the session's kept is set. ground may be all zeros. */
 void gm_region_backing_deinit(struct gm_region_backing *ground, bool give);
 
-/* Asks the daemon for memory of the ground's device. */
-gpumem_status gm_region_backing_ask(const struct gm_region_backing *ground, uint64_t bytes,
-	const char *tag, const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
-	struct gm_session_chunk **ret_chunks);
+/* The properties of a lease that the ground can use; the caller sets bytes. */
+struct gm_lease_what gm_region_backing_what(
+	const struct gm_region_backing *ground, const char *tag);
 /* Maps the chunks of a lease behind what is there. Takes ownership of the chunks. On error the ground is as
  * before, and the caller must give the lease to gm_region_backing_refuse(). If *lease is NULL then, the driver does not unmap
  * it, and it stays leased. */

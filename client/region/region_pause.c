@@ -15,6 +15,7 @@
 #include "client/heap/arena.h"
 #include "client/region/region_shrink.h"
 #include "client/region/region_state.h"
+#include "client/grant/session_ask.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
@@ -64,7 +65,7 @@ static gpumem_status pause_copy_out(struct gpumem_region *region, const struct g
 {
 	struct gpumem_session *session = region->session;
 	/* Host memory that is short now may come soon, if the daemon lets requests wait. */
-	const struct gm_lease_wait wait = {0};
+	const struct gm_wait wait = {.mode = GM_WAIT_AS_CONFIGURED};
 
 	/* The content that the last resume brought back may still have its host memory, on its way to the daemon. */
 	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
@@ -159,9 +160,11 @@ static gpumem_status pause_get_memory(struct gpumem_region *region, uint32_t wai
 	struct gm_session_chunk *chunks;
 
 	gm_retired_settle(region->session, GM_RETIRED_NO_WAIT);
-	const struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, wait_ms);
-	gpumem_status status = gm_region_backing_ask(
-		&region->ground, region->handed, region->tag, &wait, &lease, &chunks);
+	const struct gm_wait wait = gm_wait_elsewhere_wait(&elsewhere, wait_ms);
+	struct gm_lease_what what = gm_region_backing_what(&region->ground, region->tag);
+	what.bytes = region->handed;
+	gpumem_status status =
+		gm_session_lease_take(region->session, &what, &wait, &lease, &chunks);
 	if (status)
 		return status;
 	status = gm_region_backing_add(&region->ground, &lease, chunks);

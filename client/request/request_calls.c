@@ -97,12 +97,8 @@ static struct gpumem_request *request_new(
 	request->session = session;
 	request->device = device;
 	request->size = size;
-	request->wait_ms = wait_ms;
 	request->began_ns = gm_clock_ns();
-	request->end_ns = UINT64_MAX;
-	if (wait_ms && wait_ms != GPUMEM_WAIT_FOREVER && wait_ms != GPUMEM_NO_WAIT)
-		request->end_ns = request->began_ns + wait_ms * GM_NS_PER_MS;
-	request->patience_ns = wait_ms == GPUMEM_NO_WAIT ? 0 : session->away_ns;
+	request->wait = gm_wait_of(wait_ms);
 	return request;
 }
 
@@ -154,9 +150,10 @@ gpumem_status gpumem_alloc_begin(gpumem_session *session, uint32_t device, size_
 	request->stream = stream;
 	request->ptr = outcome ? NULL : wanted.ptr;
 	request->wanted = wanted;
-	if (wanted.tag) {
-		snprintf(request->tag, sizeof(request->tag), "%s", wanted.tag);
-		request->wanted.tag = request->tag;
+	request->wanted.end_ns = gm_request_end_ns(request);
+	if (wanted.call.base.tag) {
+		snprintf(request->tag, sizeof(request->tag), "%s", wanted.call.base.tag);
+		request->wanted.call.base.tag = request->tag;
 	}
 	/* From now on another thread allocates: it must not use the program's stream, which may be
 	 * gone by then. */
@@ -279,8 +276,7 @@ gpumem_status gpumem_request_wait(gpumem_request *request, uint32_t timeout_ms)
 		return status;
 	struct gpumem_session *session = request->session;
 	struct gm_requests *q = session->requests;
-	uint64_t wait_ms = timeout_ms == GPUMEM_NO_WAIT ? 0 : gm_lease_wait_ms(timeout_ms);
-	uint64_t end_ns = gm_clock_ns() + wait_ms * GM_NS_PER_MS;
+	uint64_t end_ns = gm_wait_of(timeout_ms).deadline_ns; /* 0: it does not wait */
 	bool drove = false;
 	GM_UNCANCELLED;
 
@@ -307,7 +303,7 @@ gpumem_status gpumem_request_wait(gpumem_request *request, uint32_t timeout_ms)
 	if (pending)
 		return gm_error(GPUMEM_E_TIMEOUT,
 			"the request is still pending after %llu ms: wait again, or cancel it",
-			(unsigned long long)wait_ms);
+			(unsigned long long)(end_ns ? timeout_ms : 0));
 	return GPUMEM_OK;
 }
 

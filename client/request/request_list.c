@@ -133,7 +133,7 @@ void gm_request_enlist(struct gpumem_request *request, enum gm_request_state sta
 			DL_PREPEND_ELEM(*list, after, request);
 		else
 			DL_APPEND(*list, request);
-		q->due_ns = gm_u64_min(q->due_ns, request->end_ns);
+		q->due_ns = gm_u64_min(q->due_ns, gm_request_end_ns(request));
 	}
 	if (gm_request_pending(request))
 		request_count(request, true);

@@ -36,19 +36,13 @@ struct gpumem_request {
 		wanted; /* of a pointer; on any stream, because it is made elsewhere */
 	char tag[GM_BOUND_NAME_BYTES + 1];
 	char type[GM_BOUND_KIND_BYTES + 1], precision[GM_BOUND_KIND_BYTES + 1]; /* of a buffer */
-	uint32_t wait_ms;
+	struct gm_wait wait;
 	uint64_t began_ns;
-	uint64_t end_ns; /* when its wait ends; UINT64_MAX: the program named no time */
 
 	/* Used only by the thread that runs gm_requests_step(). */
-	struct gm_session_ask *ask;           /* NULL until it can be sent */
-	const struct gm_session_lease *grown; /* by the ask */
-	bool regrown, trimmed;                /* both were tried */
-	unsigned refills;                     /* memory came, and was not enough */
-	uint64_t spare;                       /* what the ask brings for others */
-	uint64_t sent_ns;                     /* last */
-	uint64_t lost_ns;     /* when its connection ended; 0: it has no ask that was lost */
-	uint64_t patience_ns; /* how long it may wait for the daemon after that */
+	struct gm_session_ask *ask; /* NULL until it can be sent */
+	bool trimmed;               /* unused chunks went back after a refusal */
+	uint64_t spare;             /* what the ask brings for others */
 
 	enum gm_request_state state;
 	bool working; /* gm_requests_step() is at it without the lock: it must not be freed */
@@ -69,7 +63,6 @@ struct gm_request_look {
 	struct gpumem_session *session;
 	uint32_t device;
 	struct gm_wait_elsewhere elsewhere;
-	struct gm_lease_wait wait;
 	uint64_t last_ns;
 	bool granted; /* the daemon gave more than was needed */
 };
@@ -105,6 +98,12 @@ void gm_requests_deinit(struct gpumem_session *session);
 static inline bool gm_request_pending(const struct gpumem_request *request)
 {
 	return request->state <= GM_REQUEST_ASKED;
+}
+
+/* When the wait of a request ends; UINT64_MAX: the program named no time. */
+static inline uint64_t gm_request_end_ns(const struct gpumem_request *request)
+{
+	return request->wait.mode == GM_WAIT_UNTIL ? request->wait.deadline_ns : UINT64_MAX;
 }
 
 /* Takes a request out of the list of its state, or puts it into the list of another state, at its place. Both

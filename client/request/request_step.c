@@ -36,8 +36,6 @@
 #define ASKS_MAX (GM_BOUND_WAITING_PER_CLIENT - OTHERS)
 /* How many more may be under way that the daemon answers at once. */
 #define QUICK_MAX 16
-/* How often memory may come and not be enough, because others took what was left in the heap. */
-#define REFILLS_MAX 8
 /* Looking empties the caches of all threads, so it must not happen at each free. */
 #define LOOK_NS (1 * GM_NS_PER_MS)
 
@@ -160,24 +158,25 @@ static bool step_take_freed(void *ctx)
 static void step_look(struct gpumem_session *session, uint32_t device, bool freed, uint64_t now)
 {
 	struct gm_request_look *look = &session->requests->look[device];
+	struct gm_wait_look *at = &look->elsewhere.look;
 
 	if (!look->session) {
 		look->session = session;
 		look->device = device;
 		look->elsewhere = (struct gm_wait_elsewhere){
 			.session = session, .device = device, .take = step_take_freed, .ctx = look};
-		look->wait = gm_wait_elsewhere_wait(&look->elsewhere, 0);
+		(void)gm_wait_elsewhere_wait(&look->elsewhere, 0);
 	}
 	if (look->granted) {
 		look->granted = false;
 		step_try_all(session, device);
 	}
 	if (freed)
-		look->wait.again_ns = gm_u64_min(look->wait.again_ns, look->last_ns + LOOK_NS);
-	if (now < look->wait.again_ns)
+		at->at_ns = gm_u64_min(at->at_ns, look->last_ns + LOOK_NS);
+	if (now < at->at_ns)
 		return;
 	look->last_ns = now;
-	look->wait.again_ns = look->wait.again(look->wait.again_ctx);
+	at->at_ns = at->look(at->ctx);
 }
 
 /* Looks on each device that has requests. Returns when to look again. */
@@ -200,50 +199,12 @@ static uint64_t step_look_all(struct gpumem_session *session, uint64_t now)
 			continue;
 		}
 		step_look(session, i, freed, now);
-		next = gm_u64_min(next, q->look[i].wait.again_ns);
+		next = gm_u64_min(next, q->look[i].elsewhere.look.at_ns);
 	}
 	return next;
 }
 
 /* ---- answers */
-
-/* Whether to ask for a new lease: the daemon does not know the one that was to be grown. */
-static bool step_lease_gone(struct gpumem_request *request, gpumem_status status)
-{
-	if (status != GPUMEM_E_NOT_FOUND || !request->grown)
-		return false;
-	bool old = request->grown->held.epoch != gm_session_epoch(request->session);
-	if (!old && request->regrown)
-		return false;
-	gm_supply_forget(request->wanted.supply, request->grown);
-	request->regrown = request->regrown || !old;
-	return true;
-}
-
-/* The daemon granted chunks for a pointer. Returns whether the request has ended. */
-static bool step_use_chunks(struct gpumem_request *request, struct gm_session_lease *lease,
-	struct gm_session_chunk *chunks)
-{
-	struct gpumem_session *session = request->session;
-	struct gm_supply_offer offer;
-	gpumem_status status = GPUMEM_OK;
-
-	gm_supply_got(request->wanted.supply, request->grown ? NULL : lease, chunks, &offer);
-	session->requests->look[request->device].granted = true;
-	int outcome = gm_alloc_from_offer(&request->wanted, &offer, &status);
-	if (outcome == 0) {
-		request->ptr = request->wanted.ptr;
-		step_end(request, GPUMEM_OK);
-		return true;
-	}
-
-	if (outcome == GM_ARENA_E_SOURCE && status == GPUMEM_E_NO_MEMORY &&
-		request->refills++ < REFILLS_MAX)
-		return false;
-	step_end(
-		request, gm_alloc_failed(session, request->device, outcome, status, request->size));
-	return true;
-}
 
 /* The daemon refused chunks for a pointer. Returns whether the request has ended. */
 static bool step_refused(struct gpumem_request *request, gpumem_status status)
@@ -267,30 +228,45 @@ static bool step_refused(struct gpumem_request *request, gpumem_status status)
 	return true;
 }
 
+/* Takes the answer to a request for a pointer. */
+static void step_finish_pointer(struct gpumem_request *request, gpumem_status status,
+	struct gm_session_lease *lease, struct gm_session_chunk *chunks)
+{
+	struct gpumem_session *session = request->session;
+	bool refused = status != GPUMEM_OK;
+
+	if (!refused)
+		session->requests->look[request->device].granted = true;
+	bool over = gm_alloc_answered(
+		session, request->device, &request->wanted, lease, chunks, &status);
+	if (over && refused) {
+		over = step_refused(request, status);
+	} else if (over) {
+		request->ptr = status ? NULL : request->wanted.ptr;
+		step_end(request, status);
+	}
+	if (!over)
+		step_let_go(request, GM_REQUEST_QUEUED);
+}
+
 /* Takes the answer to a request. */
-static void step_finish(struct gpumem_request *request, uint64_t now)
+static void step_finish(struct gpumem_request *request)
 {
 	struct gpumem_session *session = request->session;
 	struct gm_session_lease *lease = NULL;
 	struct gm_session_chunk *chunks = NULL;
-	bool lost = false, over = false;
+	bool lost = false;
 
 	gpumem_status status = gm_session_ask_finish(request->ask, &lost, &lease, &chunks);
 	if (lost) {
-		/* The time for which the daemon was there does not count, and earns as much again: as
-		 * for requests that are waited for in a call. */
-		request->patience_ns = gm_u64_min(
-			request->patience_ns + 2 * (now - request->sent_ns), session->away_ns);
-		request->lost_ns = now;
 		step_let_go(request, GM_REQUEST_QUEUED);
 		return;
 	}
 
 	request->ask = NULL;
-	/* If the daemon went away in the last moment, or does not know the lease to be grown, a new
-	 * request is made. */
-	if (status == GPUMEM_E_DISCONNECTED || step_lease_gone(request, status)) {
-		over = false;
+	/* If the daemon went away in the last moment, a new request is made. */
+	if (status == GPUMEM_E_DISCONNECTED) {
+		step_let_go(request, GM_REQUEST_QUEUED);
 	} else if (request->for_buffer) {
 		if (!status)
 			status = gm_buffer_of_lease(session, lease, chunks, request->size,
@@ -298,16 +274,12 @@ static void step_finish(struct gpumem_request *request, uint64_t now)
 		if (!status)
 			gm_buffer_note(request->buffer, request->type, request->precision);
 		step_end(request, status);
-		over = true;
 	} else {
-		over = status ? step_refused(request, status)
-			      : step_use_chunks(request, lease, chunks);
+		step_finish_pointer(request, status, lease, chunks);
 	}
-	if (!over)
-		step_let_go(request, GM_REQUEST_QUEUED);
 }
 
-static void step_finish_all(struct gpumem_session *session, uint64_t now)
+static void step_finish_all(struct gpumem_session *session)
 {
 	struct gm_requests *q = session->requests;
 
@@ -322,7 +294,7 @@ static void step_finish_all(struct gpumem_session *session, uint64_t now)
 		gm_lock_drop(&session->lock);
 		if (!request)
 			return;
-		step_finish(request, now);
+		step_finish(request);
 	}
 }
 
@@ -331,14 +303,17 @@ static void step_finish_all(struct gpumem_session *session, uint64_t now)
 /* Locked. Until when a queued request may wait. */
 static uint64_t step_queued_until(const struct gm_requests *q, const struct gpumem_request *request)
 {
-	uint64_t from = gm_u64_max(request->began_ns, q->away_ns), away_ns = UINT64_MAX;
+	struct gm_wait_patience patience;
+	uint64_t end_ns = gm_request_end_ns(request), until_ns;
 
-	if (q->away_ns && request->lost_ns)
-		away_ns = request->lost_ns + request->patience_ns;
-	else if (q->away_ns)
-		away_ns =
-			from + (request->wait_ms == GPUMEM_NO_WAIT ? 0 : request->session->away_ns);
-	return gm_u64_min(request->end_ns, away_ns);
+	if (!q->away_ns)
+		return end_ns;
+	if (!request->ask || !gm_reclaim_ask_lost(request->ask, &until_ns)) {
+		gm_wait_patience_begin(&patience, &request->wait, request->session->away_ns,
+			gm_u64_max(request->began_ns, q->away_ns));
+		until_ns = patience.end_ns;
+	}
+	return gm_u64_min(end_ns, until_ns);
 }
 
 /* Locked. The first request that has waited enough, or NULL. *ret_next: when the next one has. */
@@ -407,18 +382,20 @@ static uint64_t step_expire_all(struct gpumem_session *session, uint64_t now)
 
 /* ---- sending */
 
-/* Locked. How long the daemon may let the request wait, in milliseconds. */
-static uint64_t step_wait_ms(const struct gpumem_request *request)
+/* Locked. Until when the daemon may let the request wait; 0: not at all. */
+static uint64_t step_waits_until(const struct gpumem_request *request)
 {
-	if (request->wait_ms == GPUMEM_NO_WAIT)
-		return 0;
-	return request->wait_ms ? request->wait_ms : request->session->wait_ms;
+	uint64_t wait_ms = request->session->wait_ms;
+
+	if (request->wait.mode == GM_WAIT_AS_CONFIGURED)
+		return wait_ms ? request->began_ns + wait_ms * GM_NS_PER_MS : 0;
+	return request->wait.deadline_ns;
 }
 
 /* Locked. Whether the daemon may let the request wait. */
 static bool step_may_wait(const struct gpumem_request *request)
 {
-	return step_wait_ms(request) != 0;
+	return step_waits_until(request) != 0;
 }
 
 /* Locked. Notes how much more than was asked for the requests under way bring, and counts them. Only
@@ -449,7 +426,7 @@ static bool step_rides(struct gm_requests *q, const struct gpumem_request *rider
 		return false;
 	DL_FOREACH (q->asked, request) {
 		if (request->device == rider->device && request->spare >= bytes &&
-			step_wait_ms(request) <= step_wait_ms(rider)) {
+			step_waits_until(request) <= step_waits_until(rider)) {
 			request->spare -= bytes;
 			return true;
 		}
@@ -480,34 +457,29 @@ static struct gpumem_request *step_find_unsent(struct gpumem_session *session)
 	return NULL;
 }
 
-static gpumem_status step_make_ask(struct gpumem_request *request, uint64_t now)
+static gpumem_status step_make_ask(struct gpumem_request *request)
 {
 	struct gm_session_ask_wanted wanted = {
-		.bytes = request->size,
-		.device = request->device,
-		.transport = request->transport,
-		.tag = request->tag,
-		.for_others = request->wish.for_others,
-		.signals = request->wish.signals,
+		.what = {.bytes = request->size,
+			.device = request->device,
+			.transport = request->transport,
+			.tag = request->tag,
+			.for_others = request->wish.for_others,
+			.signals = request->wish.signals},
+		.wait = request->wait,
 		.ended = gm_requests_nudge,
 		.ctx = request->session,
 	};
 
-	wanted.wait_ms = gm_lease_wait_ms(request->wait_ms);
-	if (request->end_ns != UINT64_MAX)
-		wanted.wait_ms = gm_u64_minus(request->end_ns, now) / GM_NS_PER_MS + 1;
-	if (!request->for_buffer) {
-		wanted.bytes = gm_alloc_bytes(&request->wanted);
-		gm_supply_wanted(request->wanted.supply, &wanted);
-	}
-	request->grown = wanted.grown;
+	if (!request->for_buffer)
+		gm_alloc_ask(&request->wanted, &wanted);
 	return gm_session_ask_new(request->session, &wanted, &request->ask);
 }
 
 /* Sends a request. Returns whether another one may be sent. */
-static bool step_send(struct gpumem_request *request, uint64_t now)
+static bool step_send(struct gpumem_request *request)
 {
-	gpumem_status status = request->ask ? GPUMEM_OK : step_make_ask(request, now);
+	gpumem_status status = request->ask ? GPUMEM_OK : step_make_ask(request);
 	if (!status)
 		status = gm_session_ask_send(request->ask);
 
@@ -516,13 +488,9 @@ static bool step_send(struct gpumem_request *request, uint64_t now)
 		return false;
 	}
 	if (!status) {
-		if (request->lost_ns)
-			request->patience_ns =
-				gm_u64_minus(request->patience_ns, now - request->lost_ns);
-		request->lost_ns = 0;
-		request->sent_ns = now;
 		step_let_go(request, GM_REQUEST_ASKED);
-	} else if (step_lease_gone(request, status)) {
+	} else if (!request->for_buffer &&
+		   gm_supply_lease_gone(request->wanted.supply, &request->wanted.ask, status)) {
 		gm_session_ask_drop(gm_steal_ptr(&request->ask));
 		step_let_go(request, GM_REQUEST_QUEUED);
 	} else {
@@ -531,7 +499,7 @@ static bool step_send(struct gpumem_request *request, uint64_t now)
 	return true;
 }
 
-static void step_send_all(struct gpumem_session *session, uint64_t now)
+static void step_send_all(struct gpumem_session *session)
 {
 	bool more = true, first = true;
 
@@ -553,7 +521,7 @@ static void step_send_all(struct gpumem_session *session, uint64_t now)
 		if (pinned || first)
 			gm_lease_returns_first(session);
 		first = false;
-		more = step_send(request, now);
+		more = step_send(request);
 	}
 }
 
@@ -586,10 +554,10 @@ uint64_t gm_requests_step(struct gpumem_session *session)
 	if (!go)
 		return UINT64_MAX;
 
-	step_finish_all(session, now);
+	step_finish_all(session);
 	step_note_absence(session, now);
 	uint64_t next = step_look_all(session, now);
-	step_send_all(session, now);
+	step_send_all(session);
 	next = gm_u64_min(next, step_expire_all(session, now));
 
 	gm_lock(&session->lock);

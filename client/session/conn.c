@@ -11,7 +11,7 @@
  *   - Every fd that the daemon announces is counted exactly once, and the daemon is told in time
  *     for it to stay below its limit.
  *   - A caller that gives up leaves its call behind, so that what the daemon grants it is not lost.
- *   - A caller that looks for something else meanwhile (again()) does not keep others waiting for
+ *   - A caller that looks for something else meanwhile does not keep others waiting for
  *     their answers.
  *   - Fewer than GM_BOUND_REQUESTS_IN_FLIGHT requests are unanswered at a time. So the daemon
  *     always reads, also acknowledgements, and a full socket drains even if nobody here reads. (Those
@@ -58,7 +58,7 @@ struct gm_conn {
 	unsigned in_flight, abandoned;
 	pthread_cond_t slot; /* in_flight fell, or a caller that waits for that has to read */
 	bool reading;        /* there is a leader */
-	int poke; /* an eventfd that wakes the leader; -1 before the first call with an again() */
+	int poke; /* an eventfd that wakes the leader; -1 before the first call with a look */
 	bool dead;
 	gpumem_status status; /* why the daemon ended the connection, if it said so */
 	char reason[GM_ERROR_BYTES];
@@ -370,7 +370,7 @@ void gm_conn_poke(struct gm_conn *conn)
 	GM_UNCANCELLED;
 	gm_lock(&conn->lock);
 	DL_FOREACH (conn->calls, call) {
-		if (!call->again || call->state == GM_CALL_ABANDONED)
+		if (!call->look || call->state == GM_CALL_ABANDONED)
 			continue;
 		call->poked = true;
 		pthread_cond_signal(&call->answered);
@@ -463,9 +463,9 @@ static bool conn_unsent_error(int r)
 	return r == -E2BIG || r == -ETIMEDOUT || r == -ENOMEM;
 }
 
-static bool conn_again_due(const struct gm_conn_request *call)
+static bool conn_look_due(const struct gm_conn_request *call)
 {
-	return call->again && (call->poked || gm_clock_ns() >= call->again_ns);
+	return call->look && (call->poked || gm_clock_ns() >= call->look->at_ns);
 }
 
 /* Locked on entry and exit. Lets the caller look elsewhere, while another one leads. Returns whether
@@ -473,18 +473,18 @@ static bool conn_again_due(const struct gm_conn_request *call)
 static bool conn_look_elsewhere(struct gm_conn *conn, struct gm_conn_request *call)
 {
 	call->poked = false;
-	call->state = GM_CALL_AGAIN;
+	call->state = GM_CALL_LOOKS;
 	bool wake = !conn->reading && conn_step_down(conn);
 	gm_lock_drop(&conn->lock);
 
 	if (wake)
 		conn->wake(conn->wake_ctx);
-	call->again_ns = call->again(call->again_ctx);
+	call->look->at_ns = call->look->look(call->look->ctx);
 
 	gm_lock(&conn->lock);
-	if (call->state == GM_CALL_AGAIN)
+	if (call->state == GM_CALL_LOOKS)
 		call->state = GM_CALL_WAITED;
-	return call->again_ns != 0;
+	return call->look->at_ns != 0;
 }
 
 /* Locked. Waits until the call is done. Leads if there is no leader, and sleeps otherwise. */
@@ -492,16 +492,16 @@ static int conn_wait_answer(
 	struct gm_conn *conn, struct gm_conn_request *call, uint64_t deadline_ns)
 {
 	while (call->state != GM_CALL_DONE) {
-		if (conn_again_due(call)) {
+		if (conn_look_due(call)) {
 			if (!conn_look_elsewhere(conn, call) && call->state != GM_CALL_DONE)
 				return -ECANCELED;
 			continue;
 		}
 
 		uint64_t until_ns =
-			call->again ? gm_u64_min(call->again_ns, deadline_ns) : deadline_ns;
+			call->look ? gm_u64_min(call->look->at_ns, deadline_ns) : deadline_ns;
 		if (!conn->reading)
-			conn_lead(conn, call->again ? conn->poke : -1, until_ns);
+			conn_lead(conn, call->look ? conn->poke : -1, until_ns);
 		else if (gm_lock_wait_until(&conn->lock, &call->answered, until_ns))
 			continue;
 		if (call->state != GM_CALL_DONE && gm_clock_ns() >= deadline_ns)
@@ -547,8 +547,8 @@ static int conn_call_whole(struct gm_conn *conn, Gm__Wire__Packet *request,
 
 	conn_call_init(call);
 	gm_lock(&conn->lock);
-	/* Without the descriptor, the leader is not woken, and looks at again_ns. */
-	if (call->again && conn->poke < 0)
+	/* Without the descriptor, the leader is not woken, and looks at at_ns. */
+	if (call->look && conn->poke < 0)
 		conn->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = conn_wait_slot(conn, deadline_ns, &wake);
 	if (r < 0)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "client/session/error.h"
+#include "client/session/wait.h"
 #include "common/wire/seqpacket.h"
 #include "common/wire/wire.h"
 #include "gpumem/status.h"
@@ -63,31 +64,23 @@ struct gm_conn_request {
 	char detail[GM_ERROR_BYTES];
 
 	/* For the session. */
-	uint64_t extra_ns; /* how much longer than usual the answer may take */
+	struct gm_wait wait;
+	struct gm_wait_patience patience;
 	uint64_t epoch;    /* the session's epoch when the request was sent */
 	uint64_t of_epoch; /* not 0: the request makes sense only in this epoch */
-	uint64_t wait_ns; /* not 0: the most that the request may wait, also for an absent daemon */
-	bool impatient;   /* fails at once if the daemon is away */
 
 	/* 0 before the request is sent. A call that is made once more keeps its id: it repeats the
 	 * request. */
 	uint64_t id;
 
-	/*
-	 * Looks whether the caller can get elsewhere what it asks for; NULL: it cannot. Called while
-	 * the answer is awaited, on the caller's thread, with nothing locked: at again_ns, and when
-	 * gm_conn_poke() was called. It may make other calls on the connection. Returns when to call
-	 * it next (CLOCK_MONOTONIC), or 0: the answer is not wanted any more.
-	 */
-	uint64_t (*again)(void *ctx);
-	void *again_ctx;
-	uint64_t again_ns;
+	/* Runs while the answer is awaited, also when gm_conn_poke() was called; NULL: nothing does. */
+	struct gm_wait_look *look;
 
 	/* private to the connection */
 	enum {
 		GM_CALL_SENDING,
 		GM_CALL_WAITED,
-		GM_CALL_AGAIN,
+		GM_CALL_LOOKS,
 		GM_CALL_ABANDONED,
 		GM_CALL_DONE
 	} state;
@@ -117,7 +110,7 @@ void gm_conn_unref(struct gm_conn *conn);
  *   -ENOMEM      The kernel had no memory to send it.
  *   -ETIMEDOUT   The connection owns the call now and ends it in ops->late(), which may have run
  *                already.
- *   -ECANCELED   The same, because again() returned 0. The caller should tell the daemon that the
+ *   -ECANCELED   The same, because the look returned 0. The caller should tell the daemon that the
  *                request, whose id is in the packet, is not wanted any more.
  */
 int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_conn_request *call,
@@ -134,7 +127,7 @@ int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_conn
 int gm_conn_begin(
 	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_conn_request *call, bool urgent);
 
-/* Wakes every call that has an again(). */
+/* Wakes every call that has a look. */
 void gm_conn_poke(struct gm_conn *conn);
 /* Reads all packets that have arrived, unless another thread is reading. Never waits. */
 void gm_conn_drain(struct gm_conn *conn);

@@ -158,22 +158,17 @@ void gm_reconnect_set_busy(struct gpumem_session *session, bool busy)
 	gm_lock_drop(&session->lock);
 }
 
-uint64_t gm_reconnect_end(struct gpumem_session *session, uint64_t most_ns)
-{
-	return gm_clock_ns() + (most_ns ? gm_u64_min(most_ns, session->away_ns) : session->away_ns);
-}
-
 /* Locked on entry and exit. One turn of waiting: looks elsewhere, resumes the session if nobody else
  * can, or sleeps. Returns false if the caller has found what it wants. */
 static bool reconnect_await_turn(
-	struct gpumem_session *session, struct gm_reconnect_patience *patience, uint64_t *freed)
+	struct gpumem_session *session, uint64_t end_ns, struct gm_wait_look *look, uint64_t *freed)
 {
-	if (patience->again && (*freed != session->freed || gm_clock_ns() >= patience->again_ns)) {
+	if (look && (*freed != session->freed || gm_clock_ns() >= look->at_ns)) {
 		*freed = session->freed;
 		gm_lock_drop(&session->lock);
-		patience->again_ns = patience->again(patience->again_ctx);
+		look->at_ns = look->look(look->ctx);
 		gm_lock(&session->lock);
-		return patience->again_ns != 0;
+		return look->at_ns != 0;
 	}
 
 	if (session->busy && reconnect_retry_due(session)) {
@@ -183,9 +178,9 @@ static bool reconnect_await_turn(
 		return true;
 	}
 
-	uint64_t until = patience->end_ns;
-	if (patience->again)
-		until = gm_u64_min(until, patience->again_ns);
+	uint64_t until = end_ns;
+	if (look)
+		until = gm_u64_min(until, look->at_ns);
 	if (session->busy && !session->resuming)
 		until = gm_u64_min(until, session->backoff.until_ns);
 	(void)gm_lock_wait_until(&session->lock, &session->changed, until);
@@ -193,43 +188,43 @@ static bool reconnect_await_turn(
 }
 
 /* Locked on entry and exit. Waits until the session is not away any more. Returns 0, -ETIMEDOUT, or
- * -ECANCELED if again() returned 0. */
-static int reconnect_await(struct gpumem_session *session, struct gm_reconnect_patience *patience)
+ * -ECANCELED if the look returned 0. */
+static int reconnect_await(
+	struct gpumem_session *session, uint64_t end_ns, struct gm_wait_look *look)
 {
 	uint64_t freed = session->freed;
 	int r = 0;
 
 	session->waiting++;
-	if (patience->again) {
+	if (look) {
 		atomic_fetch_add(&session->dirty, GM_SESSION_AWAITED);
 		/* The library's thread may mean to sleep for longer. */
 		gm_session_wake(session);
 	}
 
 	while (r == 0 && session->state == GM_SESSION_AWAY) {
-		if (session->closing || gm_clock_ns() >= patience->end_ns)
+		if (session->closing || gm_clock_ns() >= end_ns)
 			r = -ETIMEDOUT;
-		else if (!reconnect_await_turn(session, patience, &freed))
+		else if (!reconnect_await_turn(session, end_ns, look, &freed))
 			r = -ECANCELED;
 	}
 
 	session->waiting--;
-	if (patience->again)
+	if (look)
 		atomic_fetch_sub(&session->dirty, GM_SESSION_AWAITED);
 	return r;
 }
 
-gpumem_status gm_reconnect_get_conn(struct gpumem_session *session,
-	struct gm_reconnect_patience *patience, struct gm_conn **ret_conn, uint64_t *ret_epoch)
+gpumem_status gm_reconnect_get_conn(struct gpumem_session *session, uint64_t end_ns,
+	struct gm_wait_look *look, struct gm_conn **ret_conn, uint64_t *ret_epoch)
 {
-	uint64_t began = gm_clock_ns();
-	bool waits = false;
+	uint64_t began = 0; /* 0: it did not wait */
 	int r = 0;
 
 	gm_lock(&session->lock);
-	if (session->state == GM_SESSION_AWAY && began < patience->end_ns) {
-		waits = true;
-		r = reconnect_await(session, patience);
+	if (session->state == GM_SESSION_AWAY && gm_clock_ns() < end_ns) {
+		began = gm_clock_ns();
+		r = reconnect_await(session, end_ns, look);
 	}
 	bool up = r == 0 && session->state == GM_SESSION_UP;
 	if (up) {
@@ -244,18 +239,5 @@ gpumem_status gm_reconnect_get_conn(struct gpumem_session *session,
 		return gm_error(GPUMEM_E_CANCELLED, "the request was cancelled");
 	char waited[GM_UNITS_TEXT];
 	return reconnect_error(
-		session, waits ? gm_format_duration(gm_clock_ns() - began, waited) : "");
-}
-
-gpumem_status gm_reconnect_await(
-	struct gpumem_session *session, struct gm_reconnect_patience *patience)
-{
-	struct gm_conn *conn;
-	uint64_t epoch;
-	GM_UNCANCELLED;
-
-	gpumem_status status = gm_reconnect_get_conn(session, patience, &conn, &epoch);
-	if (!status)
-		gm_conn_unref(conn);
-	return status;
+		session, began ? gm_format_duration(gm_clock_ns() - began, waited) : "");
 }

@@ -31,23 +31,10 @@ void gm_reconnect_stop_retrying(struct gpumem_session *session);
 /* Says whether the library's thread is busy with the program's event function. */
 void gm_reconnect_set_busy(struct gpumem_session *session, bool busy);
 
-/* How a caller waits for the daemon; again() and what belongs to it are as in struct gm_conn_request. */
-struct gm_reconnect_patience {
-	uint64_t end_ns;
-	uint64_t (*again)(void *ctx); /* may be NULL */
-	void *again_ctx;
-	uint64_t again_ns;
-};
-/* When a request that begins now must stop waiting for the daemon. most_ns: the most that its caller
- * wants to wait; 0: the caller does not say. */
-uint64_t gm_reconnect_end(struct gpumem_session *session, uint64_t most_ns);
-/* Waits until the daemon is back. Returns GPUMEM_OK, GPUMEM_E_CANCELLED if again() returned 0, or
+/* Gets a reference to the connection, and the session's epoch. If the daemon is away, waits for it until
+ * end_ns, and looks meanwhile; look may be NULL. Fails with GPUMEM_E_CANCELLED if the look returned 0, or
  * GPUMEM_E_DISCONNECTED, and leaves the sentence. */
-gpumem_status gm_reconnect_await(
-	struct gpumem_session *session, struct gm_reconnect_patience *patience);
-/* Gets a reference to the connection, and the session's epoch. If the daemon is away, waits for it
- * and fails like gm_reconnect_await(). */
-gpumem_status gm_reconnect_get_conn(struct gpumem_session *session,
-	struct gm_reconnect_patience *patience, struct gm_conn **ret_conn, uint64_t *ret_epoch);
+gpumem_status gm_reconnect_get_conn(struct gpumem_session *session, uint64_t end_ns,
+	struct gm_wait_look *look, struct gm_conn **ret_conn, uint64_t *ret_epoch);
 
 #endif

@@ -25,7 +25,7 @@ static gpumem_status session_cancel(
 	Gm__Wire__Cancel body = GM__WIRE__CANCEL__INIT;
 	body.request = request;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(CANCEL, cancel, &body);
-	(void)gm_session_tell(session, via, &packet, 0, true);
+	(void)gm_session_tell(session, via, &packet, 0, GM_WAIT_NOT);
 	return gm_error(GPUMEM_E_CANCELLED, "the request was cancelled");
 }
 
@@ -57,39 +57,56 @@ static gpumem_status session_call_answered(
 	return GPUMEM_OK;
 }
 
+/* Returns how much longer than usual the answer may take, if the request is sent now: as long as the
+ * daemon may let it wait for memory. */
+static uint64_t session_call_extra_ns(
+	struct gpumem_session *session, const struct gm_conn_request *call)
+{
+	const struct gm_wait *wait = &call->wait;
+
+	if (wait->mode != GM_WAIT_AS_CONFIGURED && wait->mode != GM_WAIT_UNTIL)
+		return 0;
+	return gm_wait_memory_ns(
+		wait, wait->mode == GM_WAIT_AS_CONFIGURED ? gm_session_wait_ms(session) : 0);
+}
+
 /* Sends the request on a connection and waits for the answer. Returns 0 or a negative errno, as
  * gm_conn_call() does. */
 static int session_call_conn(struct gpumem_session *session, struct gm_conn *conn,
-	Gm__Wire__Packet *request, struct gm_conn_request *call, uint64_t patience_ns)
+	Gm__Wire__Packet *request, struct gm_conn_request *call, uint64_t *ret_patience_ns)
 {
-	uint64_t (*again)(void *ctx) = call->again;
+	uint64_t extra_ns = session_call_extra_ns(session, call);
+	bool looks = call->wait.look && extra_ns;
 
-	if (!call->extra_ns)
-		call->again = NULL;
-	bool awaited = call->again != NULL;
-	if (awaited)
+	/* A request that does not wait for memory is answered before a look would find anything. */
+	call->look = looks ? call->wait.look : NULL;
+	if (looks)
 		atomic_fetch_add(&session->dirty, GM_SESSION_AWAITED);
-	int r = gm_conn_call(conn, request, call, gm_clock_ns() + patience_ns);
-	if (awaited)
+	*ret_patience_ns = session->timeout_ns + extra_ns;
+	int r = gm_conn_call(conn, request, call, call->patience.sent_ns + *ret_patience_ns);
+	if (looks)
 		atomic_fetch_sub(&session->dirty, GM_SESSION_AWAITED);
-	/* Otherwise the call is not ours any more. */
-	if (r != -ECANCELED && r != -ETIMEDOUT)
-		call->again = again;
 	return r;
 }
 
-/* The same, and says how it ended. *ret_lost: the connection is of no use any more. */
+/* The connection is of no use any more: it ended, or the daemon is about to stop and refuses requests
+ * like this. */
+static bool session_call_lost(int result, const struct gm_conn_request *call)
+{
+	return result == -EPIPE || (result == 0 && call->status == GPUMEM_E_DISCONNECTED);
+}
+
+/* The same, and says how it ended. The request may be gone with the call. */
 static gpumem_status session_call_on(struct gpumem_session *session, struct gm_conn *conn,
 	Gm__Wire__Packet *request, struct gm_conn_request **call, bool *ret_lost)
 {
-	uint64_t patience_ns = session->timeout_ns + (*call)->extra_ns;
-	int r = session_call_conn(session, conn, request, *call, patience_ns);
-	/* A daemon that is about to stop refuses requests like this. */
-	*ret_lost = r == -EPIPE || (r == 0 && (*call)->status == GPUMEM_E_DISCONNECTED);
+	uint64_t patience_ns, id = (*call)->id;
+	int r = session_call_conn(session, conn, request, *call, &patience_ns);
 
+	*ret_lost = false;
 	if (r == -ECANCELED) {
 		*call = NULL;
-		return session_cancel(session, conn, request->id);
+		return session_cancel(session, conn, id);
 	}
 	if (r == -ETIMEDOUT) {
 		char patience[GM_UNITS_TEXT];
@@ -97,23 +114,32 @@ static gpumem_status session_call_on(struct gpumem_session *session, struct gm_c
 		return gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s did not answer within %s",
 			session->path, gm_format_duration(patience_ns, patience));
 	}
+	*ret_lost = session_call_lost(r, *call);
 	return r < 0 ? session_call_unsent(session, conn, r)
 		     : session_call_answered(session, *call);
 }
 
 /* Whether the request can be sent: for the first time, or once more after its connection ended. */
 static gpumem_status session_call_prepare(
-	struct gpumem_session *session, struct gm_conn_request *call, bool again, uint64_t epoch)
+	struct gpumem_session *session, struct gm_conn_request *call, uint64_t epoch)
 {
+	bool lost = call->patience.lost;
+
+	call->patience.lost = false;
 	if (call->of_epoch && call->of_epoch != epoch)
 		return gm_error(GPUMEM_E_NOT_FOUND,
 			"gpumemd at %s was restarted and does not know this memory any more",
 			session->path);
-	if (again && call->ops->repeat && call->ops->repeat(call) < 0)
+	if (lost && call->ops->repeat && call->ops->repeat(call) < 0) {
+		call->patience.lost = true;
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to repeat a request");
+	}
 	if (call->ops->prepare)
 		call->ops->prepare(call);
+	if (!call->id)
+		call->id = atomic_fetch_add(&session->ids, 1) + 1;
 	call->epoch = epoch;
+	call->patience.sent_ns = gm_clock_ns();
 	return GPUMEM_OK;
 }
 
@@ -125,61 +151,52 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 
 	if (via) {
 		(*call)->epoch = gm_session_epoch(session);
+		(*call)->patience.sent_ns = gm_clock_ns();
 		return session_call_on(session, via, request, call, &lost);
 	}
 
-	bool impatient = (*call)->impatient;
-	uint64_t bound_ns = (*call)->wait_ns ? gm_clock_ns() + (*call)->wait_ns : UINT64_MAX;
-	struct gm_reconnect_patience patience = {
-		.end_ns = impatient ? 0 : gm_reconnect_end(session, (*call)->wait_ns),
-		.again = (*call)->again,
-		.again_ctx = (*call)->again_ctx,
-		.again_ns = (*call)->again_ns,
-	};
-
+	gm_wait_patience_begin(&(*call)->patience, &(*call)->wait, session->away_ns, gm_clock_ns());
 	for (;;) {
 		struct gm_conn *conn;
 		uint64_t epoch;
-		gpumem_status status = gm_reconnect_get_conn(session, &patience, &conn, &epoch);
+		gpumem_status status = gm_reconnect_get_conn(
+			session, (*call)->patience.end_ns, (*call)->wait.look, &conn, &epoch);
 		if (status)
 			return status;
 
-		uint64_t sent_ns = gm_clock_ns();
-		status = session_call_prepare(session, *call, lost, epoch);
-		lost = false;
+		status = session_call_prepare(session, *call, epoch);
 		if (!status)
 			status = session_call_on(session, conn, request, call, &lost);
 		if (lost)
 			gm_reconnect_begin(session, conn, gm_error_text());
 		gm_conn_unref(conn);
-		if (!lost || impatient)
+		if (!lost || !gm_wait_for_daemon(&(*call)->wait))
 			return status;
 
-		/* The time for which the daemon was there does not count, and earns as much again:
-		 * so a request outlasts any number of restarts, but not a daemon that it kills. */
-		uint64_t now = gm_clock_ns();
-		patience.end_ns = gm_u64_min(bound_ns,
-			gm_u64_min(patience.end_ns + 2 * (now - sent_ns), now + session->away_ns));
+		lost = false;
+		gm_wait_patience_lost(
+			&(*call)->patience, &(*call)->wait, session->away_ns, gm_clock_ns());
 	}
 }
 
 gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet *request,
-	struct gm_conn_request *call, bool again, struct gm_conn **ret_conn)
+	struct gm_conn_request *call, struct gm_conn **ret_conn)
 {
-	struct gm_reconnect_patience none = {.end_ns = 0};
+	bool lost = call->patience.lost;
 	struct gm_conn *conn;
 	uint64_t epoch;
 	GM_UNCANCELLED;
 
-	gpumem_status status = gm_reconnect_get_conn(session, &none, &conn, &epoch);
+	gpumem_status status = gm_reconnect_get_conn(session, 0, NULL, &conn, &epoch);
 	if (status)
 		return status;
 
-	status = session_call_prepare(session, call, again, epoch);
+	status = session_call_prepare(session, call, epoch);
 	int r = status ? 0 : gm_conn_begin(conn, request, call, false);
 	if (r == -EAGAIN) {
 		status = gm_error(GPUMEM_E_BUSY, "too many requests are unanswered");
 	} else if (r < 0) {
+		call->patience.lost = lost;
 		status = session_call_unsent(session, conn, r);
 		if (r == -EPIPE)
 			gm_reconnect_begin(session, conn, gm_error_text());
@@ -192,17 +209,24 @@ gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet 
 	return status;
 }
 
+uint64_t gm_session_overdue_ns(struct gpumem_session *session, const struct gm_conn_request *call)
+{
+	return gm_clock_ns() + session->timeout_ns + session_call_extra_ns(session, call);
+}
+
 gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn *conn,
-	const struct gm_conn_request *call, bool *ret_lost)
+	struct gm_conn_request *call, bool *ret_lost)
 {
 	GM_UNCANCELLED;
 
-	/* A daemon that is about to stop refuses requests like this. */
-	*ret_lost = call->result == -EPIPE || call->status == GPUMEM_E_DISCONNECTED;
+	*ret_lost = session_call_lost(call->result, call);
 	gpumem_status status = call->result == -EPIPE ? session_call_unsent(session, conn, -EPIPE)
 						      : session_call_answered(session, call);
-	if (*ret_lost)
+	if (*ret_lost) {
+		gm_wait_patience_lost(
+			&call->patience, &call->wait, session->away_ns, gm_clock_ns());
 		gm_reconnect_begin(session, conn, gm_error_text());
+	}
 	return status;
 }
 
@@ -221,14 +245,14 @@ static const struct gm_conn_request_ops done_ops = {
 	.take = session_done_take, .late = session_done_late};
 
 gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *via,
-	Gm__Wire__Packet *request, uint64_t of_epoch, bool impatient)
+	Gm__Wire__Packet *request, uint64_t of_epoch, enum gm_wait_mode mode)
 {
 	struct gm_conn_request *call = calloc(1, sizeof(*call));
 	if (!call)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 	call->ops = &done_ops;
 	call->of_epoch = of_epoch;
-	call->impatient = impatient;
+	call->wait.mode = mode;
 	gpumem_status status = gm_session_call(session, via, request, &call);
 	free(call);
 	return status;

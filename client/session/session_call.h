@@ -8,46 +8,45 @@
  * Sends a request and waits for its answer. Uses the session's connection, or via if that is not
  * NULL: a new connection on which the session is being resumed.
  *
- * While the daemon is away, the request waits for it, as long as the session's away_ns and the
- * call's wait_ns allow, unless it is impatient or goes via another connection. If the connection
- * ends before the answer is complete, the request is repeated with the same id as soon as the daemon
- * is back. If the daemon is back and does not know the session any more, a request that has an
- * of_epoch fails with GPUMEM_E_NOT_FOUND, and others are made in the new session.
+ * While the daemon is away, the request waits for it as the call's wait says, unless it goes via another
+ * connection. If the connection ends before the answer is complete, the request is repeated with the same
+ * id as soon as the daemon is back. If the daemon is back and does not know the session any more, a
+ * request that has an of_epoch fails with GPUMEM_E_NOT_FOUND, and others are made in the new session.
  *
  * Returns the daemon's status, or one of the library such as GPUMEM_E_DISCONNECTED, and leaves the
  * sentence for gpumem_error_detail(). If *call is NULL afterwards, the connection owns the call and
- * ends it in ops->late(): the answer did not come in time (GPUMEM_E_TIMEOUT), or the call's again()
- * found something else (GPUMEM_E_CANCELLED), and the daemon was told so. If again() found something
- * while the daemon was away, the call stays the caller's.
+ * ends it in ops->late(): the answer did not come in time (GPUMEM_E_TIMEOUT), or the look of the wait
+ * found something else (GPUMEM_E_CANCELLED), and the daemon was told so. The request may be a part of
+ * the call. If the look found something while the daemon was away, the call stays the caller's.
  *
- * A request whose extra_ns is 0 is answered soon, so its again() is called only while the daemon is
- * away.
+ * A request that does not wait for memory is answered soon, so it looks only while the daemon is away.
  */
 gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, struct gm_conn_request **call);
 /*
  * Sends a request and does not wait, neither for the answer nor for an absent daemon. On success the
  * connection owns the call at once and ends it in ops->late(); *ret_conn is a reference to that
- * connection. again: the call's last connection ended before it was answered. Otherwise the call
- * stays the caller's, and can be sent later after these:
- *   GPUMEM_E_BUSY          Too many requests are unanswered. again has been dealt with.
+ * connection. Otherwise the call stays the caller's, and can be sent later after these:
+ *   GPUMEM_E_BUSY          Too many requests are unanswered.
  *   GPUMEM_E_DISCONNECTED  The daemon is away.
  */
 gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet *request,
-	struct gm_conn_request *call, bool again, struct gm_conn **ret_conn);
+	struct gm_conn_request *call, struct gm_conn **ret_conn);
+/* When the answer to a request that is sent now is overdue. */
+uint64_t gm_session_overdue_ns(struct gpumem_session *session, const struct gm_conn_request *call);
 /* How such a call ended. *ret_lost: the connection, which is given, ended first; the session is away
  * then, and the request can be repeated. */
 gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn *conn,
-	const struct gm_conn_request *call, bool *ret_lost);
+	struct gm_conn_request *call, bool *ret_lost);
 /* Tells the daemon that a request is not wanted any more, and does not wait. Takes ownership of call,
  * which must be zeroed memory from malloc(). */
 void gm_session_call_off(
 	struct gpumem_session *session, uint64_t request, struct gm_conn_request *call);
 
-/* Sends a request that is answered with Done, as gm_session_call() does. of_epoch and impatient are as in
- * struct gm_conn_request. */
+/* Sends a request that is answered with Done, as gm_session_call() does. of_epoch is as in
+ * struct gm_conn_request; mode: GM_WAIT_FOR_DAEMON or GM_WAIT_NOT. */
 gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *via,
-	Gm__Wire__Packet *request, uint64_t of_epoch, bool impatient);
+	Gm__Wire__Packet *request, uint64_t of_epoch, enum gm_wait_mode mode);
 
 /* The same without allocating memory: call must outlive the connection. */
 gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,

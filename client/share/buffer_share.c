@@ -15,7 +15,7 @@
 #include "client/buffer/evict.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
-#include "client/grant/session_lease.h"
+#include "client/grant/session_ask.h"
 #include "common/cancel.h"
 #include "common/text/units.h"
 
@@ -214,7 +214,8 @@ gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
 	body.lease = buffer->lease->held.lease;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNSHARE, unshare, &body);
-	status = gm_session_tell(buffer->session, NULL, &packet, buffer->lease->held.epoch, false);
+	status = gm_session_tell(
+		buffer->session, NULL, &packet, buffer->lease->held.epoch, GM_WAIT_FOR_DAEMON);
 	gm_lock_drop(&buffer->lock);
 	status = gm_buffer_share_status(buffer, status);
 	gm_buffer_share_end(buffer);

@@ -331,7 +331,7 @@ static size_t signal_makers_ask(
 	}
 	ask->call.ops = &signal_makers_ops;
 	ask->call.of_epoch = epoch;
-	ask->call.impatient = true;
+	ask->call.wait.mode = GM_WAIT_NOT;
 	Gm__Wire__GetMakers body = GM__WIRE__GET_MAKERS__INIT;
 	body.n_leases = n;
 	body.leases = ids;

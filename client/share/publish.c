@@ -15,7 +15,7 @@
 #include "client/session/reconnect.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
-#include "client/grant/session_lease.h"
+#include "client/grant/session_ask.h"
 #include "client/share/buffer_share.h"
 #include "client/share/publish_metadata.h"
 #include "common/arith.h"
@@ -190,14 +190,14 @@ gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
 /* ---- attaching */
 
 static gpumem_status publish_attach(gpumem_session *session, const struct gm_token_name *name,
-	uint64_t wait_ns, gpumem_buffer **ret_buffer)
+	uint64_t deadline_ns, gpumem_buffer **ret_buffer)
 {
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 
 	gm_retired_settle(session,
 		GM_RETIRED_NO_WAIT); /* a buffer that was destroyed may still count as an opening */
-	gpumem_status status = gm_session_lease_attach(session, name, wait_ns, &lease, &chunks);
+	gpumem_status status = gm_session_lease_attach(session, name, deadline_ns, &lease, &chunks);
 	if (status)
 		return status;
 	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);
@@ -240,11 +240,9 @@ static gpumem_status publish_attach_within(gpumem_session *session, const char *
 							 : gm_clock_ns() + wait_ms * GM_NS_PER_MS;
 
 	for (;;) {
-		uint64_t now_ns = gm_clock_ns();
-		bool last = now_ns >= end_ns;
-		uint64_t left_ns =
-			end_ns == UINT64_MAX ? 0 : gm_u64_max(gm_u64_minus(end_ns, now_ns), 1);
-		gpumem_status status = publish_attach(session, parsed, left_ns, ret_buffer);
+		bool last = gm_clock_ns() >= end_ns;
+		gpumem_status status = publish_attach(
+			session, parsed, end_ns == UINT64_MAX ? 0 : end_ns, ret_buffer);
 		if (status != GPUMEM_E_NOT_FOUND)
 			return status;
 		if (last)

@@ -53,7 +53,8 @@ gpumem_status gm_name_publish_metadata_send(
 		body.data.data = (uint8_t *)metadata + sent;
 		body.data.len = n;
 		Gm__Wire__Packet packet = GM_WIRE_PACKET(PUT_METADATA, put_metadata, &body);
-		status = gm_session_tell(buffer->session, NULL, &packet, held->epoch, false);
+		status = gm_session_tell(
+			buffer->session, NULL, &packet, held->epoch, GM_WAIT_FOR_DAEMON);
 	}
 	/* Nobody gets the buffer by its metadata. */
 	gm_buffer_share_unlock(buffer, before, true);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "client/grant/session_lease.h"
+#include "client/grant/session_ask.h"
 #include "common/wire/wire.h"
 #include "tests/tap.h"
 #include "tests/unit/session/session_fixture.h"
@@ -95,7 +95,7 @@ static struct gm_session_lease *take_lease(uint64_t bytes, struct gm_session_chu
 	ck_assert_int_eq(
 		gm_session_lease_take(session,
 			&(struct gm_lease_what){.bytes = bytes, .transport = GM_TRANSPORT_FD},
-			&(struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT}, &lease, ret_chunks),
+			&(struct gm_wait){.mode = GM_WAIT_FOR_DAEMON}, &lease, ret_chunks),
 		GPUMEM_OK);
 	ck_assert_uint_eq(fake_leases(fake), 1);
 	return lease;

@@ -22,6 +22,8 @@ static size_t unlisted(uint64_t min_bytes)
 	return n;
 }
 
+#define TAG(text) (&(struct gm_heap_source_call){.tag = (text)})
+
 START_TEST(what_is_alive_is_found_until_it_has_a_cookie)
 {
 	uint64_t before = gm_arena_changes(arena);
@@ -77,14 +79,14 @@ START_TEST(a_tag_stays_with_its_block)
 
 	memset(longest, 't', sizeof(longest) - 1);
 	longest[GM_BOUND_NAME_BYTES] = '\0';
-	ck_assert_int_eq(gm_arena_alloc(arena, MIB, 0, ANY, 0, tags[0], &ptr[0], NULL), 0);
+	ck_assert_int_eq(gm_arena_alloc(arena, MIB, 0, ANY, 0, TAG(tags[0]), &ptr[0], NULL), 0);
 	ck_assert_uint_eq(unlisted(0), 1);
 	ck_assert_str_eq(found[0].tag, tags[0]);
 	stale = found[0];
 	give(ptr[0]);
 
 	/* Another one of the same size at the same place is not taken for it. */
-	ck_assert_int_eq(gm_arena_alloc(arena, MIB, 0, ANY, 0, tags[1], &ptr[0], NULL), 0);
+	ck_assert_int_eq(gm_arena_alloc(arena, MIB, 0, ANY, 0, TAG(tags[1]), &ptr[0], NULL), 0);
 	ck_assert_ptr_eq(ptr[0], stale.ptr);
 	ck_assert_int_eq(gm_arena_set_cookie(arena, &stale, 1), GM_ARENA_E_FREED);
 	give(ptr[0]);
@@ -93,12 +95,12 @@ START_TEST(a_tag_stays_with_its_block)
 	ck_assert_int_eq(gm_arena_set_cookie(arena, &stale, 1), GM_ARENA_E_FREED);
 	give(ptr[0]);
 
-	ck_assert_int_eq(gm_arena_alloc(arena, MIB, 0, ANY, 0, longest, &ptr[0], NULL), 0);
+	ck_assert_int_eq(gm_arena_alloc(arena, MIB, 0, ANY, 0, TAG(longest), &ptr[0], NULL), 0);
 	ck_assert_uint_eq(unlisted(0), 1);
 	ck_assert_str_eq(found[0].tag, longest);
 	/* Small ones of a cache have none; nor does a tag remain of what could not be had. */
-	ck_assert_int_eq(gm_arena_alloc(arena, 100, 0, ANY, 0, tags[0], &ptr[1], NULL), 0);
-	ck_assert_int_eq(gm_arena_alloc(arena, 2 * GIB, 0, ANY, 0, tags[0], &ptr[2], NULL),
+	ck_assert_int_eq(gm_arena_alloc(arena, 100, 0, ANY, 0, TAG(tags[0]), &ptr[1], NULL), 0);
+	ck_assert_int_eq(gm_arena_alloc(arena, 2 * GIB, 0, ANY, 0, TAG(tags[0]), &ptr[2], NULL),
 		GM_ARENA_E_SOURCE);
 	ck_assert_uint_eq(unlisted(0), 1);
 	/* The arena ends with them alive. */

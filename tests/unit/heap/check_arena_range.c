@@ -16,8 +16,8 @@
 
 static uint64_t handed; /* by the source, from the start of the range on */
 
-static gpumem_status range_get(
-	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
+static gpumem_status range_get(void *ctx, struct gm_heap_source_call *call, uint64_t bytes,
+	struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	static uint64_t serial;
 	bytes = gm_round_up(bytes, GM_CHUNK_MIN);

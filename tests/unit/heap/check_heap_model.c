@@ -203,9 +203,10 @@ static bool do_alloc(unsigned *seed, struct block *block)
 	block->stream = rand_r(seed) % (STREAMS + 1) - 1;
 	block->listed = false;
 	tag_of(block->size, tag);
+	struct gm_heap_source_call call = {.tag = rand_r(seed) % 2 ? tag : NULL};
 	r = gm_arena_alloc(m.arena, block->size, alignment,
 		block->stream < 0 ? GPUMEM_STREAM_ANY : world_stream((unsigned)block->stream),
-		flags, rand_r(seed) % 2 ? tag : NULL, &ptr, &status);
+		flags, &call, &ptr, &status);
 	if (r) {
 		if (r == GM_ARENA_E_SOURCE && status == GPUMEM_OK)
 			model_fail("a failure of the source without its status");

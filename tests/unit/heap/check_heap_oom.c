@@ -52,16 +52,17 @@ void *__wrap_realloc(void *ptr, size_t size)
 
 static struct world w;
 static struct gm_arena *arena;
-static gpumem_status (*real_get)(void *, uint64_t, struct gm_heap_source_chunk **, size_t *);
+static gpumem_status (*real_get)(
+	void *, struct gm_heap_source_call *, uint64_t, struct gm_heap_source_chunk **, size_t *);
 static int (*real_record)(void *, struct gm_map_event **);
 
 /* The world's own memory is not what is tested. */
-static gpumem_status get(
-	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
+static gpumem_status get(void *ctx, struct gm_heap_source_call *call, uint64_t bytes,
+	struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	bool was = armed;
 	armed = false;
-	gpumem_status status = real_get(ctx, bytes, ret_chunks, ret_n);
+	gpumem_status status = real_get(ctx, call, bytes, ret_chunks, ret_n);
 	armed = was;
 	return status;
 }

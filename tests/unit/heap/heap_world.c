@@ -373,8 +373,8 @@ static uint64_t world_room(void *ctx)
 	return room;
 }
 
-static gpumem_status world_get(
-	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
+static gpumem_status world_get(void *ctx, struct gm_heap_source_call *call, uint64_t bytes,
+	struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	struct world *w = ctx;
 	struct gm_heap_source_chunk *chunks;

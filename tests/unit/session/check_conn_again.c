@@ -5,11 +5,11 @@
 #include "tests/tap.h"
 #include "tests/unit/session/conn_fixture.h"
 
-/* A caller with an again(), which tells the test that it was called and waits for what to return. */
+/* A caller with a look, which tells the test that it was called and waits for what to return. */
 struct looker {
 	pthread_t thread;
 	struct probe probe;
-	uint64_t again_ns; /* of the first look */
+	struct gm_wait_look look;
 	sem_t looks, go;
 	_Atomic uint64_t next;
 	int r;
@@ -33,19 +33,17 @@ static void *looker_run(void *ctx)
 	packet.body_case = GM__WIRE__PACKET__BODY_LEASE;
 	packet.lease = &body;
 	looker->probe.call.ops = &probe_ops;
-	looker->probe.call.again = look;
-	looker->probe.call.again_ctx = looker;
-	looker->probe.call.again_ns = looker->again_ns;
+	looker->probe.call.look = &looker->look;
 	looker->r = gm_conn_call(conn, &packet, &looker->probe.call, gm_clock_ns() + LONG_NS);
 	looker->id = packet.id;
 	return NULL;
 }
 
 /* Returns what it asked for. */
-static struct asked looker_start(struct looker *looker, uint64_t again_ns)
+static struct asked looker_start(struct looker *looker, uint64_t first_ns)
 {
 	memset(looker, 0, sizeof(*looker));
-	looker->again_ns = again_ns;
+	looker->look = (struct gm_wait_look){.look = look, .ctx = looker, .at_ns = first_ns};
 	looker->next = UINT64_MAX;
 	sem_init(&looker->looks, 0, 0);
 	sem_init(&looker->go, 0, 0);

@@ -247,9 +247,9 @@ END_TEST
 static void look_elsewhere(uint64_t bytes)
 {
 	struct gm_wait_elsewhere elsewhere = {.session = session, .bytes = bytes};
-	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, GPUMEM_WAIT_FOREVER);
+	struct gm_wait wait = gm_wait_elsewhere_wait(&elsewhere, GPUMEM_WAIT_FOREVER);
 	elsewhere.trim_ns = 0;
-	ck_assert_uint_ne(wait.again(wait.again_ctx), 0);
+	ck_assert_uint_ne(wait.look->look(wait.look->ctx), 0);
 }
 
 START_TEST(a_call_that_can_never_succeed_costs_no_cache)
