@@ -44,6 +44,7 @@ struct limit_answer {
 	Gm__Wire__Limit *rows; /* with copies of their texts */
 	size_t n, room;
 	uint64_t hidden; /* owners */
+	struct gm_limit_file_devices devices;
 	bool no_memory;
 };
 
@@ -56,19 +57,19 @@ static struct gm_limit_values limit_values(const Gm__Wire__Limit *limit, uint32_
 }
 
 /* Returns whether all values that were set at run time are in a drop-in. */
-static bool limit_is_saved(const char *socket, const Gm__Wire__Limit *limit)
+static bool limit_is_saved(const struct limit_answer *answer, const Gm__Wire__Limit *limit)
 {
 	const struct gm_limit_values values = limit_values(limit, limit->run_time);
-	char device[16], texts[GM_LIMIT_N_KINDS][GM_LIMIT_PAIR_TEXT], path[PATH_MAX];
+	char texts[GM_LIMIT_N_KINDS][GM_LIMIT_PAIR_TEXT], path[PATH_MAX];
 	const char *pairs[GM_LIMIT_N_KINDS];
-	struct gm_limit_file file = {.owner = limit->owner, .device = device, .pairs = pairs};
+	struct gm_limit_file file = {.owner = limit->owner, .pairs = pairs};
 
-	snprintf(device, sizeof(device), "%u", limit->device);
 	for (size_t i = 0; i < GM_LIMIT_N_KINDS; i++)
 		if (values.set & gm_limit_kinds[i].bit)
 			pairs[file.n_pairs++] =
 				gm_limit_values_pair(&values, &gm_limit_kinds[i], texts[i]);
-	return gm_limit_file_find(socket, &file, path);
+	return gm_limit_file_find(
+		answer->options->socket, &file, limit->device, &answer->devices, path);
 }
 
 static void limit_answer_deinit(struct limit_answer *answer)
@@ -154,9 +155,9 @@ static void limit_add(
 	gm_table_count(table, limit->clients);
 	gm_table_text(table, limit->over ? "over" : "ok");
 	gm_table_mark(table, limit->over ? GM_MARK_BAD : GM_MARK_NONE);
-	gm_table_text(table, !limit->run_time                                 ? "configured"
-			     : limit_is_saved(answer->options->socket, limit) ? "saved"
-									      : "run-time");
+	gm_table_text(table, !limit->run_time                ? "configured"
+			     : limit_is_saved(answer, limit) ? "saved"
+							     : "run-time");
 }
 
 /* A limit of a container that has another name waits for ever, and nobody notices. A whole id, or the path of a cgroup,
@@ -233,6 +234,8 @@ static gpumem_status limit_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
 			ctl, GM__WIRE__PACKET__BODY_GET_LIMITS, limit_take, answer);
 	if (status == GPUMEM_OK && answer->no_memory)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NO_MEMORY, "out of memory");
+	if (status == GPUMEM_OK)
+		gm_limit_file_ask_devices(ctl, &answer->devices);
 	return status;
 }
 

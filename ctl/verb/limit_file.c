@@ -19,12 +19,16 @@
 
 #include "common/cleanup.h"
 #include "common/system/path.h"
+#include "common/text/device_name.h"
 #include "common/text/units.h"
 #include "ctl/io/other_daemon.h"
+#include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
 /* Drop-ins are read in the order of their names. Those of administrators may come before and after. */
 #define LIMIT_FILE_FIRST "80-limit-"
+/* Stands between the owner and the device, as the user named it. */
+#define LIMIT_FILE_DEVICE "@device-"
 /* Maximum length of an owner in the name of a file, which has 255 bytes. */
 #define LIMIT_FILE_OWNER_BYTES 200
 #define LIMIT_FILE_ESCAPED     (3 * GM_CONFIG_OWNER_BYTES)
@@ -110,7 +114,8 @@ static int limit_file_path_of(const char *from, const char *device, char ret_pat
 	if (strlen(owner) > LIMIT_FILE_OWNER_BYTES)
 		return -ENAMETOOLONG;
 	/* No owner has an @ in it by now, so two owners never have one file. */
-	snprintf(name, sizeof(name), "%s%s%s.conf", owner, device ? "@device-" : "", escaped);
+	snprintf(
+		name, sizeof(name), "%s%s%s.conf", owner, device ? LIMIT_FILE_DEVICE : "", escaped);
 	return limit_file_path(name, ret_path);
 }
 
@@ -269,39 +274,139 @@ static bool limit_file_has_pair(const char *path, const char *pair)
 	return found;
 }
 
-bool gm_limit_file_find(
-	const char *socket, const struct gm_limit_file *limit, char ret_path[PATH_MAX])
+static bool limit_file_has(const struct gm_limit_file *limit, const char *path)
 {
-	const char *const devices[] = {limit->device, NULL};
+	size_t found = 0;
+
+	while (found < limit->n_pairs && limit_file_has_pair(path, limit->pairs[found]))
+		found++;
+	return limit->n_pairs && found == limit->n_pairs;
+}
+
+/* Undoes limit_file_escape() for the name of a device. */
+static void limit_file_unescape(const char *from, char to[GM_DEVICE_NAME_TEXT])
+{
+	size_t n = 0;
+	unsigned byte;
+
+	for (; *from && n + 1 < GM_DEVICE_NAME_TEXT; from++) {
+		if (*from == '_' && sscanf(from + 1, "%2x", &byte) == 1) {
+			to[n++] = (char)byte;
+			from += strlen("3a");
+		} else {
+			to[n++] = *from;
+		}
+	}
+	to[n] = '\0';
+}
+
+/* Whether the file of that path is for the device. */
+static bool limit_file_means(
+	const char *path, uint32_t number, const struct gm_limit_file_devices *devices)
+{
+	static const char ending[] = ".conf";
+	const char *at = strstr(strrchr(path, '/'), LIMIT_FILE_DEVICE);
+	char escaped[3 * GM_DEVICE_NAME_TEXT], text[GM_DEVICE_NAME_TEXT];
+	struct gm_device_name name;
+
+	if (!at)
+		return false;
+	at += strlen(LIMIT_FILE_DEVICE);
+	snprintf(escaped, sizeof(escaped), "%.*s", (int)(strlen(at) - strlen(ending)), at);
+	limit_file_unescape(escaped, text);
+	if (gm_device_name_parse(text, &name) < 0)
+		return false;
+	if (name.kind == GM_DEVICE_NUMBER)
+		return name.number == number;
+	for (size_t i = 0; i < devices->n; i++)
+		if (devices->list[i].number == number)
+			return gm_device_name_means(&name, number,
+				devices->list[i].has_uuid ? devices->list[i].uuid : NULL,
+				devices->list[i].pci, devices->list[i].pinned);
+	return false;
+}
+
+/* Finds the drop-ins that daemon at this socket reads. pattern: of their names, without 80-limit-. Returns whether there are
+ * any: then *ret is to be given to globfree(). */
+static bool limit_file_glob(const char *socket, const char *pattern, glob_t *ret)
+{
 	char path[PATH_MAX];
 
-	for (size_t d = limit->device ? 0 : 1; d < 2; d++) {
-		if (limit_file_path_of(limit->owner, devices[d], path) < 0)
-			continue;
-		(void)gm_limit_file_is_ours(socket, path);
-		size_t found = 0;
-		while (found < limit->n_pairs && limit_file_has_pair(path, limit->pairs[found]))
-			found++;
-		if (!limit->n_pairs || found < limit->n_pairs)
-			continue;
-		snprintf(ret_path, PATH_MAX, "%s", path);
-		return true;
+	if (limit_file_path(pattern, path) < 0)
+		return false;
+	(void)gm_limit_file_is_ours(socket, path);
+	return *path && glob(path, GLOB_BRACE, NULL, ret) == 0;
+}
+
+static void limit_file_take_devices(void *user, const Gm__Wire__Packet *packet)
+{
+	struct gm_limit_file_devices *devices = user;
+
+	for (size_t i = 0; i < packet->devices->n_devices && devices->n <= GM_BOUND_DEVICES; i++) {
+		const Gm__Wire__Device *device = packet->devices->devices[i];
+
+		devices->list[devices->n].number = device->number;
+		devices->list[devices->n].pinned = device->pinned;
+		devices->list[devices->n].has_uuid = device->uuid.len == GM_UUID_BYTES;
+		if (device->uuid.len == GM_UUID_BYTES)
+			memcpy(devices->list[devices->n].uuid, device->uuid.data, GM_UUID_BYTES);
+		snprintf(devices->list[devices->n].pci, sizeof(devices->list[0].pci), "%s",
+			device->pci);
+		devices->n++;
 	}
-	return false;
+}
+
+void gm_limit_file_ask_devices(struct gm_ctl *ctl, struct gm_limit_file_devices *ret_devices)
+{
+	const struct gm_trouble before = ctl->trouble;
+	glob_t found;
+
+	ret_devices->n = 0;
+	if (!(ctl->options->given & GM_OPTION_SAVE)) {
+		if (!limit_file_glob(ctl->options->socket, "*" LIMIT_FILE_DEVICE "*.conf", &found))
+			return;
+		globfree(&found);
+	}
+	if (gm_verb_ask_devices(ctl, NULL, limit_file_take_devices, ret_devices) != GPUMEM_OK)
+		ctl->trouble = before;
+}
+
+bool gm_limit_file_find(const char *socket, const struct gm_limit_file *limit, uint32_t device,
+	const struct gm_limit_file_devices *devices, char ret_path[PATH_MAX])
+{
+	char owner[LIMIT_FILE_ESCAPED], pattern[sizeof(owner) + 32], path[PATH_MAX];
+	bool has = false;
+	glob_t found;
+
+	limit_file_escape_owner(limit->owner, owner);
+	snprintf(pattern, sizeof(pattern), "%s" LIMIT_FILE_DEVICE "*.conf", owner);
+	if (limit_file_glob(socket, pattern, &found)) {
+		for (size_t i = 0; i < found.gl_pathc && !has; i++) {
+			has = limit_file_means(found.gl_pathv[i], device, devices) &&
+			      limit_file_has(limit, found.gl_pathv[i]);
+			if (has)
+				snprintf(ret_path, PATH_MAX, "%s", found.gl_pathv[i]);
+		}
+		globfree(&found);
+	}
+	if (has || limit_file_path_of(limit->owner, NULL, path) < 0)
+		return has;
+	(void)gm_limit_file_is_ours(socket, path);
+	has = limit_file_has(limit, path);
+	if (has)
+		snprintf(ret_path, PATH_MAX, "%s", path);
+	return has;
 }
 
 void gm_limit_file_list(
 	const char *socket, const char *owner, void (*fn)(void *user, const char *path), void *user)
 {
-	char escaped[LIMIT_FILE_ESCAPED], name[sizeof(escaped) + 32], pattern[PATH_MAX];
+	char escaped[LIMIT_FILE_ESCAPED], name[sizeof(escaped) + 32];
 	glob_t found;
 
 	limit_file_escape_owner(owner, escaped);
 	snprintf(name, sizeof(name), "%s%s.conf", escaped, *owner ? "{,@*}" : "*");
-	if (limit_file_path(name, pattern) < 0)
-		return;
-	(void)gm_limit_file_is_ours(socket, pattern);
-	if (!*pattern || glob(pattern, GLOB_BRACE, NULL, &found))
+	if (!limit_file_glob(socket, name, &found))
 		return;
 	for (size_t i = 0; i < found.gl_pathc; i++)
 		fn(user, found.gl_pathv[i]);

@@ -5,6 +5,11 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "common/bounds.h"
+
+struct gm_ctl;
 
 /*
  * The drop-in of the configuration that keeps a limit: one file for each owner and device, so that a
@@ -13,6 +18,17 @@
 
 #define GM_LIMIT_FILE_TEXT 1024
 #define GM_LIMIT_FILE_WHY  512
+
+/* What the daemon's devices are called. */
+struct gm_limit_file_devices {
+	size_t n;
+	struct {
+		uint32_t number;
+		bool pinned, has_uuid;
+		uint8_t uuid[GM_UUID_BYTES];
+		char pci[32];
+	} list[GM_BOUND_DEVICES + 1];
+};
 
 struct gm_limit_file {
 	const char *owner;        /* in its canonical form; names the file */
@@ -38,10 +54,12 @@ int gm_limit_file_write(const char *path, const char *text, char why[GM_LIMIT_FI
  * daemon reads; "": not known. */
 bool gm_limit_file_is_ours(const char *socket, char file[PATH_MAX]);
 
-/* Returns whether a drop-in of the daemon at this socket has all pairs of the limit, and which one. limit->said is not
- * used. */
-bool gm_limit_file_find(
-	const char *socket, const struct gm_limit_file *limit, char ret_path[PATH_MAX]);
+/* Asks the daemon for its devices, if a drop-in may be for one. Without an answer, there are none. */
+void gm_limit_file_ask_devices(struct gm_ctl *ctl, struct gm_limit_file_devices *ret_devices);
+/* Returns whether a drop-in of the daemon at this socket has all pairs of the limit on the device of this number, by whatever
+ * name the file has the device, and which one. limit->said and limit->device are not used. */
+bool gm_limit_file_find(const char *socket, const struct gm_limit_file *limit, uint32_t device,
+	const struct gm_limit_file_devices *devices, char ret_path[PATH_MAX]);
 
 /* Calls fn for each drop-in of the owner ("": of all owners) that the daemon at this socket reads. */
 void gm_limit_file_list(const char *socket, const char *owner,

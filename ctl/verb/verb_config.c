@@ -176,6 +176,7 @@ struct config_answer {
 	struct gm_table *tables[CONFIG_PARTS]; /* programs get one for all */
 	uint64_t hidden;                       /* owners of limits */
 	const char *socket;                    /* NULL: where clients look for it */
+	struct gm_limit_file_devices devices;
 };
 
 static enum config_part config_part_of(const char *section)
@@ -236,15 +237,13 @@ static void config_add_limit(const struct config_answer *answer, const Gm__Wire_
 	const char *run, const char *key, const char *value)
 {
 	struct gm_table *table = answer->tables[CONFIG_LIMITS];
-	char section[CONFIG_SECTION], device[16], pair[GM_UNITS_TEXT + 16], path[PATH_MAX];
+	char section[CONFIG_SECTION], pair[GM_UNITS_TEXT + 16], path[PATH_MAX];
 	char source[PATH_MAX + 32] = "set at run time, in no file";
 	const char *pairs[] = {pair};
-	const struct gm_limit_file file = {
-		.owner = limit->owner, .device = device, .pairs = pairs, .n_pairs = 1};
+	const struct gm_limit_file file = {.owner = limit->owner, .pairs = pairs, .n_pairs = 1};
 
-	snprintf(device, sizeof(device), "%u", limit->device);
 	snprintf(pair, sizeof(pair), "%s=%s", key, value);
-	if (gm_limit_file_find(answer->socket, &file, path))
+	if (gm_limit_file_find(answer->socket, &file, limit->device, &answer->devices, path))
 		snprintf(source, sizeof(source), "saved in %s", path);
 	snprintf(section, sizeof(section), "device %u limit %s", limit->device, limit->owner);
 	gm_table_row(table);
@@ -306,6 +305,8 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	for (size_t i = 0; i < CONFIG_PARTS; i++)
 		answer.tables[i] = i == 0 || apart ? GM_TABLE_NEW(columns) : answer.tables[0];
 	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK)
+		gm_limit_file_ask_devices(ctl, &answer.devices);
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CONFIG, config_take,
 			&answer, &ctl->trouble);

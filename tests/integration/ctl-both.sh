@@ -102,9 +102,9 @@ check "without --save, a message says that a reboot ends it" all "! saves 0 'uid
 	"complains -- '--save keeps it'"
 # shows_saved VERB...: what the system's daemon says of a limit that was saved in an /etc of our own.
 shows_saved() {
-	gpumemctl=$gpumemctl systems=$systems reload=${reload-} unshare --mount bash -c '
+	gpumemctl=$gpumemctl systems=$systems reload=${reload-} device=${device-} unshare --mount bash -c '
 		mount -t tmpfs -o mode=755 none /etc || exit 77
-		"$gpumemctl" --socket "$systems" limit reset >/dev/null && "$gpumemctl" --socket "$systems" limit set uid:7 max=1G --save >/dev/null 2>&1 || exit
+		"$gpumemctl" --socket "$systems" limit reset >/dev/null && "$gpumemctl" --socket "$systems" limit set uid:7 max=1G --save ${device:+--device "$device"} >/dev/null 2>&1 || exit
 		[ -z "${reload-}" ] || "$gpumemctl" --socket "$systems" config reload >/dev/null || exit
 		"$gpumemctl" --socket "$systems" "$@"' bash "$@" >"$dir/stdout" 2>"$dir/stderr"
 	status=$?
@@ -116,6 +116,13 @@ check "limit says that it is saved" all "shows_saved limit" "says ' saved'" "! s
 check "so does limit set itself" all "saves 0 'uid:7 max=1G --save'" "says ' saved'" "! says run-time"
 check "and programs are told" all "shows_saved limit --json" "is limits.0.source saved"
 check "also after the next reload" all "reload=1 shows_saved limit --json" "is limits.0.source saved"
+run 0 devices --socket "$systems" --json
+uuid=$(value devices.0.uuid)
+for device in pinned 0 "$uuid" "${uuid^^}"; do
+	check "a limit that was saved for device $device is shown as saved" all "[ -n '$uuid' ]" "device=$device shows_saved limit" "says ' saved'" "! says run-time"
+	check "also by config show" all "COLUMNS=200 device=$device shows_saved config show" "says 'saved in '" "! says 'in no file'"
+done
+unset device
 check "limit reset says that the file still sets it, and how to end that" all "shows_saved limit reset uid:7" "says '$saved still sets a limit'" \
 	"says 'to end it, remove this'"
 check "so does a reset of all limits" all "shows_saved limit reset" "says '$saved still sets a limit'"
