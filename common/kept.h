@@ -94,12 +94,12 @@ enum gm_kept {
 /* The program itself, its log, its news, and the driver with a context for each device. */
 #define GM_KEPT_BASE (UINT64_C(1) << 30)
 
-/* The ledger, a memfd that never gets longer, and the references beside it, 16 bytes for each place in the ledger. */
-#define GM_KEPT_LEDGER (UINT64_C(1) << 30)
-#define GM_KEPT_REFS   (UINT64_C(64) << 20)
+/* The store, a memfd that never gets longer, and the references beside it, 16 bytes for each place in the store. */
+#define GM_KEPT_STORE (UINT64_C(1) << 30)
+#define GM_KEPT_REFS  (UINT64_C(64) << 20)
 
 #define GM_KEPT_SUM(name, value, text) +(uint64_t)(value)*GM_KEPT_##name
-#define GM_KEPT_BYTES                  (GM_KEPT_BASE + GM_KEPT_LEDGER + GM_KEPT_REFS GM_BOUNDS(GM_KEPT_SUM))
+#define GM_KEPT_BYTES                  (GM_KEPT_BASE + GM_KEPT_STORE + GM_KEPT_REFS GM_BOUNDS(GM_KEPT_SUM))
 
 /* All of it, for a daemon with that RLIMIT_NOFILE, in whole GiB. Pinned host memory that is made of
  * memfds comes on top. */

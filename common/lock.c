@@ -10,7 +10,7 @@
 /* Maximum number of locks that a thread holds at once. */
 #define LOCK_HELD 16
 
-struct gm_lock_held {
+struct gm_lock_owned {
 	unsigned n;
 	struct lock_taken {
 		const struct gm_lock *lock;
@@ -19,16 +19,16 @@ struct gm_lock_held {
 	} taken[LOCK_HELD];
 };
 
-static _Thread_local struct gm_lock_held lock_held;
+static _Thread_local struct gm_lock_owned lock_held;
 
-struct gm_lock_held *gm_lock_held(void)
+struct gm_lock_owned *gm_lock_owned(void)
 {
 	return &lock_held;
 }
 
-static struct gm_lock_held *lock_list(void)
+static struct gm_lock_owned *lock_list(void)
 {
-	return gm_lock_shared ? gm_lock_shared() : gm_lock_held();
+	return gm_lock_shared ? gm_lock_shared() : gm_lock_owned();
 }
 
 static const char *lock_name(const struct gm_lock *lock)
@@ -55,7 +55,7 @@ static void lock_die(
 /* Returns where the thread took the lock. NULL: it does not hold the lock. */
 static struct lock_taken *lock_find(const struct gm_lock *lock)
 {
-	struct gm_lock_held *list = lock_list();
+	struct gm_lock_owned *list = lock_list();
 
 	for (unsigned i = list->n; i > 0; i--)
 		if (list->taken[i - 1].lock == lock)
@@ -65,7 +65,7 @@ static struct lock_taken *lock_find(const struct gm_lock *lock)
 
 static void lock_remove(struct lock_taken *taken)
 {
-	struct gm_lock_held *list = lock_list();
+	struct gm_lock_owned *list = lock_list();
 	const struct lock_taken *end = &list->taken[list->n--];
 
 	memmove(taken, taken + 1, (size_t)(end - taken - 1) * sizeof(*taken));
@@ -75,7 +75,7 @@ static void lock_remove(struct lock_taken *taken)
 static void lock_check_others(
 	const struct gm_lock *lock, const char *file, int line, const struct lock_taken *own)
 {
-	const struct gm_lock_held *list = lock_list();
+	const struct gm_lock_owned *list = lock_list();
 
 	if (lock->rank == GM_LOCK_UNRANKED)
 		lock_die(lock, file, line, NULL);
@@ -118,7 +118,7 @@ void gm_lock_check_wait(const struct gm_lock *lock)
 
 void gm_lock_note(const struct gm_lock *lock, const char *file, int line)
 {
-	struct gm_lock_held *list = lock_list();
+	struct gm_lock_owned *list = lock_list();
 
 	if (lock->rank == GM_LOCK_UNRANKED)
 		lock_die(lock, file, line, NULL);

@@ -95,7 +95,7 @@ struct gm_lock {
 		.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (of_rank) \
 	}
 
-struct gm_lock_held;
+struct gm_lock_owned;
 
 /* Gives the lock its rank. The thread may hold it: in a forked child, which makes the lock anew. */
 void gm_lock_set_rank(struct gm_lock *lock, enum gm_lock_rank rank);
@@ -108,9 +108,9 @@ void gm_lock_check_wait(const struct gm_lock *lock);
 void gm_lock_note(const struct gm_lock *lock, const char *file, int line);
 void gm_lock_forget(const struct gm_lock *lock);
 /* Returns the locks that the calling thread holds in this library. */
-struct gm_lock_held *gm_lock_held(void);
+struct gm_lock_owned *gm_lock_owned(void);
 /* Returns those of all libraries. Defined by the preloaded library alone, which is loaded first. */
-struct gm_lock_held *gm_lock_shared(void) __attribute__((weak));
+struct gm_lock_owned *gm_lock_shared(void) __attribute__((weak));
 
 #else
 #define GM_LOCK_INITIALIZER(of_rank) \

@@ -7,7 +7,7 @@
  * CHUNK, PROCESS, REFS and LEDGER only. Never change a number.
  */
 enum gm_store_kind {
-	GM_STORE_LEDGER = 1,        /* the daemon's records */
+	GM_STORE_RECORDS_FILE = 1,  /* the daemon's records */
 	GM_STORE_CHUNK = 2,         /* id: the chunk's */
 	GM_STORE_PROCESS = 3,       /* a client's pidfd; id: the client's */
 	GM_STORE_PAGE = 4,          /* a client's page; id: the client's */

@@ -349,7 +349,7 @@ static void broker_share_fds(struct gm_broker *broker)
 		closedir(folder);
 	n = gm_u64_minus(n, broker_kept_fds(broker));
 	if (broker->ops->prepare && limit >= GM_BROKER_FDS_MANY) {
-		uv_prepare_start(&broker->turn, gm_broker_on_turn);
+		uv_prepare_start(&broker->turn, gm_broker_on_iteration);
 		n += GM_BACKEND_COPIES;
 	}
 	if (broker->store) {

@@ -151,7 +151,7 @@ static void broker_core_pooled(void *ctx, const struct gm_chunk *chunk)
 	broker->ops->prepare(broker->backend, &chunk->handle);
 }
 
-void gm_broker_on_turn(uv_prepare_t *turn)
+void gm_broker_on_iteration(uv_prepare_t *turn)
 {
 	((struct gm_broker *)turn->data)->to_prepare = GM_BACKEND_COPIES;
 }

@@ -137,7 +137,7 @@ void gm_broker_on_flushed(void *ctx);
 /* Forgets which users core has something to end for. Core has ended it, or is to be left as it is. */
 void gm_broker_drop_works(struct gm_broker *broker);
 /* A turn of the loop begins. */
-void gm_broker_on_turn(uv_prepare_t *turn);
+void gm_broker_on_iteration(uv_prepare_t *turn);
 /* Samples every device that can be measured. */
 void gm_broker_on_sample(uv_timer_t *timer);
 

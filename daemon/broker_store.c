@@ -75,7 +75,7 @@ static void broker_store_on_deposited(void *ctx, enum gm_store_kind kind, uint64
 	case GM_STORE_CONTROL_BLOCK:
 		gm_core_control_block_deposited(broker->core, user);
 		break;
-	case GM_STORE_LEDGER:
+	case GM_STORE_RECORDS_FILE:
 	case GM_STORE_PROCESS:
 	case GM_STORE_PAGE:
 	case GM_STORE_FORMER:
@@ -365,7 +365,7 @@ int gm_broker_store_forward(const struct gm_broker_options *options)
 		uv_loop_close(&broker->loop);
 	}
 
-	/* A ledger that this daemon cannot read is in the keeper all the same. A socket without a path has no keeper. */
+	/* A store that this daemon cannot read is in the keeper all the same. A socket without a path has no keeper. */
 	if (r == -EPROTONOSUPPORT || r == 0)
 		r = passed->left[0] < 0 ? 0 : -EDESTADDRREQ;
 	if (r == 0)
@@ -510,7 +510,7 @@ static void broker_store_report_elsewhere(const struct gm_adopt_result *result)
 
 	if (leases)
 		gm_log(GM_LOG_WARNING,
-			"ledger: %llu lease%s on devices that this daemon does not have: given up, and charged to nobody",
+			"store: %llu lease%s on devices that this daemon does not have: given up, and charged to nobody",
 			leases, leases == 1 ? " is" : "s are");
 	else if (devices)
 		gm_log(GM_LOG_INFO,
@@ -530,7 +530,7 @@ static void broker_store_report(
 	};
 	for (unsigned int kind = 0; kind < GM_RECORD_KINDS; kind++)
 		if (result->damaged[kind])
-			gm_log(GM_LOG_WARNING, "ledger: damaged, and given up: %llu of the %s",
+			gm_log(GM_LOG_WARNING, "store: discarded %llu damaged %s",
 				(unsigned long long)result->damaged[kind], names[kind]);
 	broker_store_report_elsewhere(result);
 	if (result->incomplete)
@@ -543,7 +543,7 @@ static void broker_store_report(
 			(unsigned long long)result->lost, result->lost == 1 ? "" : "s");
 	if (result->ipc)
 		gm_log(GM_LOG_WARNING,
-			"ledger: %llu lease%s on the ipc transport ended with the daemon that made %s",
+			"store: %llu lease%s on the ipc transport ended with the daemon that made %s",
 			(unsigned long long)result->ipc, result->ipc == 1 ? "" : "s",
 			result->ipc == 1 ? "it" : "them");
 	if (result->adopted[GM_RECORD_CLIENT] || closed)
@@ -580,7 +580,7 @@ int gm_broker_store_adopt(struct gm_broker *broker)
 	gm_store_each_record(broker->store, 0, broker_store_read, &reading);
 	if (reading.result == -EPROTONOSUPPORT)
 		gm_log(GM_LOG_ERROR,
-			"the ledger has records of a newer gpumemd (this one reads formats up to %d); "
+			"the store has records of a newer gpumemd (this one reads formats up to %d); "
 			"start the newer gpumemd again, or end gpumem-keeper, which gives up all memory",
 			GM_RECORD_FORMAT);
 	else if (reading.result < 0)

@@ -38,7 +38,7 @@
 /* How often a keeper without a daemon looks whether its socket is still there. */
 #define KEEPER_LOOK_MS 1000
 /* Time without a daemon before chunks are closed that nobody needs, in ns. A daemon that restarts finds
- * them, and decides by its ledger. */
+ * them, and decides by its store. */
 #define KEEPER_RELEASE_NS (2 * GM_NS_PER_S)
 /* Maximum time to take the items of another keeper. */
 #define KEEPER_FETCH_MS 1500
@@ -333,7 +333,7 @@ unsigned gm_keeper_alone_with(const struct gm_keeper *keeper)
 	if (keeper->daemon >= 0)
 		return 0;
 	for (item = keeper->items; item; item = item->hh.next)
-		n += item->key.kind != GM_STORE_LEDGER && item->key.kind != GM_STORE_REFS;
+		n += item->key.kind != GM_STORE_RECORDS_FILE && item->key.kind != GM_STORE_REFS;
 	return n;
 }
 

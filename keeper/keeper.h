@@ -57,7 +57,7 @@ void gm_keeper_tell_failed(const char *why);
 #define GM_KEEPER_E_NOT_NEEDED 1
 int gm_keeper_fetch(const char *path, struct gm_keeper **ret_keeper, char why[GM_KEEPER_WHY]);
 
-/* How many descriptors nobody else has for the daemon, besides its ledger. 0 while a daemon is connected, which has them all. */
+/* How many descriptors nobody else has for the daemon, besides its store. 0 while a daemon is connected, which has them all. */
 unsigned gm_keeper_alone_with(const struct gm_keeper *keeper);
 
 #endif

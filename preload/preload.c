@@ -14,9 +14,9 @@
 #include "gpumem/gpumem.h"
 
 #ifdef GM_LOCK_RANKS
-__attribute__((visibility("default"))) struct gm_lock_held *gm_lock_shared(void)
+__attribute__((visibility("default"))) struct gm_lock_owned *gm_lock_shared(void)
 {
-	return gm_lock_held();
+	return gm_lock_owned();
 }
 #endif
 

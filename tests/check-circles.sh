@@ -12,7 +12,7 @@ src=${top_srcdir:-.} build=${top_builddir:-.}
 # OBJECT: the modules it is spread over.
 objects='
 client/heap/arena: client/heap/arena_grow client/heap/arena_growth client/heap/arena_segment client/heap/arena_shrink
-client/heap/arena: client/heap/arena_small client/heap/arena_range client/heap/arena_park
+client/heap/arena: client/heap/arena_small client/heap/arena_range client/heap/arena_tcache
 client/grant/session_lease: client/grant/lease_call
 daemon/broker: daemon/broker_config daemon/broker_core daemon/broker_store
 daemon/lease/session: daemon/lease/orphan daemon/lease/orphan_map daemon/lease/commit

@@ -91,7 +91,7 @@ static int lease_take_chunks(
 /* Once: a thread that gives the same lease back may take the name of the view. */
 static void lease_take_name(const struct gm_lease_call *call, uint64_t lease, uint64_t id)
 {
-	struct gm_lease_held *held = &call->lease->held;
+	struct gm_lease_return_item *held = &call->lease->held;
 	gm_lock(&call->session->lock);
 	if (!held->lease) {
 		held->lease = lease;
@@ -163,8 +163,8 @@ static void lease_call_free(struct gm_lease_call *call)
 void gm_lease_call_undo(struct gm_lease_call *call, bool now)
 {
 	if (call->kind == GM_LEASE_GROW)
-		gm_session_lease_return(
-			call->session, gm_session_chunks_held(gm_steal_ptr(&call->chunks)), now);
+		gm_session_lease_return(call->session,
+			gm_session_chunks_returned(gm_steal_ptr(&call->chunks)), now);
 	if (call->lease)
 		gm_session_lease_end(call->session, call->lease, now);
 	lease_call_free(call);
@@ -188,7 +188,7 @@ static void lease_late(struct gm_conn_request *base)
 static int lease_forget(struct gm_lease_call *call)
 {
 	if (call->lease && call->lease->held.lease) {
-		struct gm_lease_held *whole = calloc(1, sizeof(*whole));
+		struct gm_lease_return_item *whole = calloc(1, sizeof(*whole));
 		if (!whole)
 			return -ENOMEM;
 		*whole = call->lease->held;
@@ -204,7 +204,7 @@ static int lease_forget(struct gm_lease_call *call)
 
 	if (call->kind == GM_LEASE_GROW)
 		gm_lease_unclaimed_add(
-			call->session, gm_session_chunks_held(gm_steal_ptr(&call->chunks)));
+			call->session, gm_session_chunks_returned(gm_steal_ptr(&call->chunks)));
 	gm_session_chunks_free(gm_steal_ptr(&call->chunks));
 	call->control = gm_close(call->control);
 	call->cut = false;
@@ -384,13 +384,13 @@ gpumem_status gm_session_lease_fd(struct gpumem_session *session,
 }
 
 gpumem_status gm_lease_list_chunks(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, uint64_t from, struct gm_lease_held **ret_list)
+	uint64_t lease, uint64_t from, struct gm_lease_return_item **ret_list)
 {
 	struct gm_lease_call *call;
 	gpumem_status status = lease_get_handles(session, via, lease, 0, from, GM_WAIT_NOT, &call);
 	if (status)
 		return status;
-	*ret_list = gm_session_chunks_held(gm_steal_ptr(&call->chunks));
+	*ret_list = gm_session_chunks_returned(gm_steal_ptr(&call->chunks));
 	lease_call_free(call);
 	return GPUMEM_OK;
 }

@@ -23,14 +23,14 @@ struct lease_returns_chunks {
 	size_t n;
 };
 
-static void lease_returns_free(struct gm_lease_held *list)
+static void lease_returns_free(struct gm_lease_return_item *list)
 {
-	struct gm_lease_held *held, *tmp;
+	struct gm_lease_return_item *held, *tmp;
 	LL_FOREACH_SAFE (list, held, tmp)
 		free(held);
 }
 
-void gm_lease_returns_keep(struct gpumem_session *session, struct gm_lease_held *list)
+void gm_lease_returns_keep(struct gpumem_session *session, struct gm_lease_return_item *list)
 {
 	if (!list)
 		return;
@@ -45,7 +45,7 @@ void gm_lease_returns_keep(struct gpumem_session *session, struct gm_lease_held 
 
 /* Sends one Return: of the chunks, or of what held says if there are none. */
 static gpumem_status lease_returns_tell(struct gpumem_session *session, struct gm_conn *via,
-	const struct gm_lease_held *held, struct lease_returns_chunks *chunks)
+	const struct gm_lease_return_item *held, struct lease_returns_chunks *chunks)
 {
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	body.lease = held->lease;
@@ -64,17 +64,18 @@ bool gm_lease_returns_later(gpumem_status status)
 	       status == GPUMEM_E_HOST_MEMORY;
 }
 
-static void lease_returns_add(struct lease_returns_chunks *chunks, const struct gm_lease_held *held)
+static void lease_returns_add(
+	struct lease_returns_chunks *chunks, const struct gm_lease_return_item *held)
 {
 	chunks->ids[chunks->n] = held->chunk;
 	chunks->indexes[chunks->n++] = held->index;
 }
 
 /* Cuts off the head of the list: as many returns as fit into one message. */
-static struct gm_lease_held *lease_returns_cut_batch(
-	struct gm_lease_held **list, struct lease_returns_chunks *ret_chunks)
+static struct gm_lease_return_item *lease_returns_cut_batch(
+	struct gm_lease_return_item **list, struct lease_returns_chunks *ret_chunks)
 {
-	struct gm_lease_held *batch = *list, *last = batch;
+	struct gm_lease_return_item *batch = *list, *last = batch;
 
 	ret_chunks->n = 0;
 	if (batch->chunk)
@@ -91,13 +92,13 @@ static struct gm_lease_held *lease_returns_cut_batch(
 }
 
 /* Sends chunks one by one, which the daemon refused together. Returns those that must be sent later. */
-static struct gm_lease_held *lease_returns_try_each(
-	struct gpumem_session *session, struct gm_conn *via, struct gm_lease_held *batch)
+static struct gm_lease_return_item *lease_returns_try_each(
+	struct gpumem_session *session, struct gm_conn *via, struct gm_lease_return_item *batch)
 {
 	struct lease_returns_chunks chunks;
 
 	while (batch) {
-		struct gm_lease_held *rest = batch->next;
+		struct gm_lease_return_item *rest = batch->next;
 		chunks.n = 0;
 		lease_returns_add(&chunks, batch);
 		if (gm_lease_returns_later(lease_returns_tell(session, via, batch, &chunks)))
@@ -110,8 +111,9 @@ static struct gm_lease_held *lease_returns_try_each(
 }
 
 /* Sends one message. Returns what of it must be sent later. */
-static struct gm_lease_held *lease_returns_try(struct gpumem_session *session, struct gm_conn *via,
-	struct gm_lease_held *batch, struct lease_returns_chunks *chunks)
+static struct gm_lease_return_item *lease_returns_try(struct gpumem_session *session,
+	struct gm_conn *via, struct gm_lease_return_item *batch,
+	struct lease_returns_chunks *chunks)
 {
 	gm_lock(&session->lock);
 	bool ours = batch->epoch == session->epoch && session->state != GM_SESSION_CLOSED;
@@ -130,12 +132,13 @@ static struct gm_lease_held *lease_returns_try(struct gpumem_session *session, s
 
 /* Sends the list, and keeps the rest from the first return on that did not work. Returns true if it kept some. */
 static bool lease_returns_send(
-	struct gpumem_session *session, struct gm_conn *via, struct gm_lease_held *list)
+	struct gpumem_session *session, struct gm_conn *via, struct gm_lease_return_item *list)
 {
 	while (list) {
 		struct lease_returns_chunks chunks;
-		struct gm_lease_held *batch = lease_returns_cut_batch(&list, &chunks);
-		struct gm_lease_held *later = lease_returns_try(session, via, batch, &chunks);
+		struct gm_lease_return_item *batch = lease_returns_cut_batch(&list, &chunks);
+		struct gm_lease_return_item *later =
+			lease_returns_try(session, via, batch, &chunks);
 
 		if (later) {
 			LL_CONCAT(later, list);
@@ -147,7 +150,7 @@ static bool lease_returns_send(
 }
 
 void gm_lease_returns_send(
-	struct gpumem_session *session, struct gm_conn *via, struct gm_lease_held *list)
+	struct gpumem_session *session, struct gm_conn *via, struct gm_lease_return_item *list)
 {
 	/* The library's thread reads the late answer, or tries again. */
 	if (lease_returns_send(session, via, list))
@@ -160,7 +163,7 @@ bool gm_lease_returns_flush(struct gpumem_session *session, struct gm_conn *via)
 
 	gm_lock(&session->flushing);
 	gm_lock(&session->lock);
-	struct gm_lease_held *list = gm_steal_ptr(&session->returning);
+	struct gm_lease_return_item *list = gm_steal_ptr(&session->returning);
 	session->flush = list != NULL;
 	gm_lock_drop(&session->lock);
 
@@ -186,7 +189,7 @@ void gm_lease_returns_first(struct gpumem_session *session)
 void gm_lease_returns_drop(struct gpumem_session *session)
 {
 	gm_lock(&session->lock);
-	struct gm_lease_held *list = gm_steal_ptr(&session->returning);
+	struct gm_lease_return_item *list = gm_steal_ptr(&session->returning);
 	gm_lock_drop(&session->lock);
 	lease_returns_free(list);
 }

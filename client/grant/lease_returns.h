@@ -9,10 +9,10 @@
 /*
  * Something that the daemon granted: a chunk of a lease, or a whole lease (chunk is 0). It is the
  * first member of the struct that describes the chunk or lease, so that giving it back needs no
- * memory. Freeing the gm_lease_held frees that struct.
+ * memory. Freeing the gm_lease_return_item frees that struct.
  */
-struct gm_lease_held {
-	struct gm_lease_held *next;
+struct gm_lease_return_item {
+	struct gm_lease_return_item *next;
 	uint64_t lease;
 	uint64_t chunk;
 	uint64_t index; /* of the chunk in its lease */
@@ -26,10 +26,10 @@ struct gm_lease_held {
  * daemon does not know is dropped. via is as in gm_session_call().
  */
 void gm_lease_returns_send(
-	struct gpumem_session *session, struct gm_conn *via, struct gm_lease_held *list);
+	struct gpumem_session *session, struct gm_conn *via, struct gm_lease_return_item *list);
 /* Keeps a list for later and sends nothing. Takes ownership of the list. The caller must wake the library's
  * thread, or know that a flush follows. */
-void gm_lease_returns_keep(struct gpumem_session *session, struct gm_lease_held *list);
+void gm_lease_returns_keep(struct gpumem_session *session, struct gm_lease_return_item *list);
 /* Sends what was kept. Returns true if something is still kept. Does not wake the library's thread, which calls this
  * itself and must not try again at once. */
 bool gm_lease_returns_flush(struct gpumem_session *session, struct gm_conn *via);

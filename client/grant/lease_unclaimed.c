@@ -21,7 +21,7 @@ void gm_lease_unclaimed_begin(struct gpumem_session *session, struct gm_lease_un
 void gm_lease_unclaimed_end(
 	struct gpumem_session *session, const struct gm_lease_unclaimed_ask *ask)
 {
-	struct gm_lease_held *left = NULL;
+	struct gm_lease_return_item *left = NULL;
 
 	gm_lock(&session->lock);
 	session->asking--;
@@ -35,21 +35,22 @@ void gm_lease_unclaimed_end(
 	gm_session_wake(session);
 }
 
-void gm_lease_unclaimed_resumed(struct gpumem_session *session, struct gm_lease_held *list)
+void gm_lease_unclaimed_resumed(struct gpumem_session *session, struct gm_lease_return_item *list)
 {
 	gm_lock(&session->lock);
 	session->resumes++;
 	session->asking_older = session->asking;
 	LL_CONCAT(session->unclaimed, list);
-	struct gm_lease_held *left = session->asking ? NULL : gm_steal_ptr(&session->unclaimed);
+	struct gm_lease_return_item *left =
+		session->asking ? NULL : gm_steal_ptr(&session->unclaimed);
 	gm_lock_drop(&session->lock);
 
 	gm_lease_returns_keep(session, left);
 }
 
-void gm_lease_unclaimed_add(struct gpumem_session *session, struct gm_lease_held *list)
+void gm_lease_unclaimed_add(struct gpumem_session *session, struct gm_lease_return_item *list)
 {
-	struct gm_lease_held *held, *tmp;
+	struct gm_lease_return_item *held, *tmp;
 
 	gm_lock(&session->lock);
 	LL_FOREACH_SAFE (list, held, tmp) {
@@ -72,7 +73,7 @@ bool gm_lease_unclaimed_any(struct gpumem_session *session)
 
 void gm_lease_unclaimed_claim(struct gpumem_session *session, uint64_t lease, uint64_t chunk)
 {
-	struct gm_lease_held *held, *tmp;
+	struct gm_lease_return_item *held, *tmp;
 
 	gm_lock(&session->lock);
 	LL_FOREACH_SAFE (session->unclaimed, held, tmp) {
@@ -86,7 +87,7 @@ void gm_lease_unclaimed_claim(struct gpumem_session *session, uint64_t lease, ui
 
 void gm_lease_unclaimed_drop(struct gpumem_session *session)
 {
-	struct gm_lease_held *held, *tmp;
+	struct gm_lease_return_item *held, *tmp;
 	LL_FOREACH_SAFE (session->unclaimed, held, tmp)
 		free(held);
 	session->unclaimed = NULL;

@@ -21,10 +21,10 @@ void gm_lease_unclaimed_end(
 
 /* The session is being resumed, and the list is what the daemon has and nobody here knows about.
  * Takes ownership of the list. Every request that is under way now may claim from it. */
-void gm_lease_unclaimed_resumed(struct gpumem_session *session, struct gm_lease_held *list);
+void gm_lease_unclaimed_resumed(struct gpumem_session *session, struct gm_lease_return_item *list);
 /* Adds what a request got before its connection ended. Only for a request that is under way. Takes
  * ownership of the list. */
-void gm_lease_unclaimed_add(struct gpumem_session *session, struct gm_lease_held *list);
+void gm_lease_unclaimed_add(struct gpumem_session *session, struct gm_lease_return_item *list);
 bool gm_lease_unclaimed_any(struct gpumem_session *session);
 /* An answer brought a chunk, or a whole lease if chunk is 0. */
 void gm_lease_unclaimed_claim(struct gpumem_session *session, uint64_t lease, uint64_t chunk);

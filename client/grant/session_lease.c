@@ -29,7 +29,8 @@ struct gm_session_lease *gm_session_lease_make(struct gpumem_session *session, b
 	return lease;
 }
 
-void gm_session_lease_return(struct gpumem_session *session, struct gm_lease_held *list, bool now)
+void gm_session_lease_return(
+	struct gpumem_session *session, struct gm_lease_return_item *list, bool now)
 {
 	if (now)
 		gm_lease_returns_send(session, NULL, list);
@@ -109,9 +110,9 @@ void gm_session_chunks_free(struct gm_session_chunk *chunks)
 	}
 }
 
-struct gm_lease_held *gm_session_chunks_held(struct gm_session_chunk *chunks)
+struct gm_lease_return_item *gm_session_chunks_returned(struct gm_session_chunk *chunks)
 {
-	struct gm_lease_held *list = NULL;
+	struct gm_lease_return_item *list = NULL;
 	struct gm_session_chunk *chunk, *tmp;
 
 	LL_FOREACH_SAFE (chunks, chunk, tmp) {
@@ -123,7 +124,7 @@ struct gm_lease_held *gm_session_chunks_held(struct gm_session_chunk *chunks)
 
 void gm_session_chunks_give(struct gpumem_session *session, struct gm_session_chunk *chunks)
 {
-	gm_lease_returns_send(session, NULL, gm_session_chunks_held(chunks));
+	gm_lease_returns_send(session, NULL, gm_session_chunks_returned(chunks));
 }
 
 /* ---- requests */

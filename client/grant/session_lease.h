@@ -17,7 +17,7 @@
 
 /* A chunk that the daemon granted to this process; held.chunk is its id. */
 struct gm_session_chunk {
-	struct gm_lease_held held;
+	struct gm_lease_return_item held;
 	uint64_t index; /* in its lease */
 	uint64_t bytes;
 	int fd; /* fd transport; -1 after it was mapped, or if it was lost on the way */
@@ -31,7 +31,8 @@ struct gm_session_chunk {
  * resuming never takes it for a lease that nobody here knows about.
  */
 struct gm_session_lease {
-	struct gm_lease_held held; /* held.lease is its id, 0 until it is known; held.chunk is 0 */
+	struct gm_lease_return_item
+		held; /* held.lease is its id, 0 until it is known; held.chunk is 0 */
 	uint32_t device;
 	enum gm_transport transport;
 	uint64_t bytes;      /* of its chunks */

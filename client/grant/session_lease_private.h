@@ -45,7 +45,7 @@ void gm_lease_call_undo(struct gm_lease_call *call, bool now);
 /* Lists the chunks of a lease from this index on, over a connection on which the session is being
  * resumed. Does not wait for an absent daemon. */
 gpumem_status gm_lease_list_chunks(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, uint64_t from, struct gm_lease_held **ret_list);
+	uint64_t lease, uint64_t from, struct gm_lease_return_item **ret_list);
 /* Says that there is no memory for a request. */
 gpumem_status gm_lease_no_memory(void);
 
@@ -56,8 +56,9 @@ struct gm_session_lease *gm_session_lease_make(struct gpumem_session *session, b
 /* Unlists a lease and gives it back, now or by the library's thread. Takes ownership. */
 void gm_session_lease_end(struct gpumem_session *session, struct gm_session_lease *lease, bool now);
 /* Sends the returns now, or keeps them for the library's thread. */
-void gm_session_lease_return(struct gpumem_session *session, struct gm_lease_held *list, bool now);
+void gm_session_lease_return(
+	struct gpumem_session *session, struct gm_lease_return_item *list, bool now);
 /* Turns chunks into a list of returns. */
-struct gm_lease_held *gm_session_chunks_held(struct gm_session_chunk *chunks);
+struct gm_lease_return_item *gm_session_chunks_returned(struct gm_session_chunk *chunks);
 
 #endif

@@ -47,10 +47,10 @@ static struct reconcile_known *reconcile_list_known(struct gpumem_session *sessi
 
 /* Adds to the list what the daemon has of a lease and nobody here knows about. */
 static gpumem_status reconcile_list_unknown(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, const struct reconcile_known *mine, struct gm_lease_held **list)
+	uint64_t lease, const struct reconcile_known *mine, struct gm_lease_return_item **list)
 {
 	if (!mine) {
-		struct gm_lease_held *whole = calloc(1, sizeof(*whole));
+		struct gm_lease_return_item *whole = calloc(1, sizeof(*whole));
 		if (!whole)
 			return gm_lease_no_memory();
 		whole->lease = lease;
@@ -60,7 +60,7 @@ static gpumem_status reconcile_list_unknown(struct gpumem_session *session, stru
 	}
 
 	/* Indexes are given in order, so chunks from next_index on are unknown. */
-	struct gm_lease_held *chunks = NULL;
+	struct gm_lease_return_item *chunks = NULL;
 	gpumem_status status =
 		gm_lease_list_chunks(session, via, mine->id, mine->next_index, &chunks);
 	LL_CONCAT(*list, chunks);
@@ -68,9 +68,9 @@ static gpumem_status reconcile_list_unknown(struct gpumem_session *session, stru
 	return gm_lease_returns_later(status) ? status : GPUMEM_OK;
 }
 
-static void reconcile_free(struct gm_lease_held *list)
+static void reconcile_free(struct gm_lease_return_item *list)
 {
-	struct gm_lease_held *held, *tmp;
+	struct gm_lease_return_item *held, *tmp;
 	LL_FOREACH_SAFE (list, held, tmp)
 		free(held);
 }
@@ -79,7 +79,7 @@ gpumem_status gm_session_reconcile(
 	struct gpumem_session *session, struct gm_conn *via, const uint64_t *leases, size_t n)
 {
 	size_t n_known;
-	struct gm_lease_held *unknown = NULL;
+	struct gm_lease_return_item *unknown = NULL;
 	GM_AUTO_FREE struct reconcile_known *known = reconcile_list_known(session, &n_known);
 	if (n_known && !known)
 		return gm_lease_no_memory();

@@ -224,8 +224,8 @@ static int arena_alloc_heap(struct gm_arena *arena, struct gm_tcache *hot, uint6
 
 	gm_lock(&arena->lock);
 	r = gm_arena_take(arena, want, &block);
-	if (r == GM_HEAP_E_NONE && __builtin_expect(gm_arena_has_parked(hot), 0)) {
-		wake = gm_arena_park_over(arena, hot);
+	if (r == GM_HEAP_E_NONE && __builtin_expect(gm_arena_tcache_any(hot), 0)) {
+		wake = gm_arena_tcache_end(arena, hot);
 		r = gm_arena_take(arena, want, &block);
 	}
 	if (r == GM_HEAP_E_NONE) {
@@ -333,8 +333,8 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	}
 
 	hot = gm_arena_cache_hot(arena);
-	if (__builtin_expect(gm_arena_has_parked(hot), 0) && !tag &&
-		gm_arena_unpark(arena, hot, size, alignment, key, ret_ptr))
+	if (__builtin_expect(gm_arena_tcache_any(hot), 0) && !tag &&
+		gm_arena_tcache_take(arena, hot, size, alignment, key, ret_ptr))
 		return 0;
 
 	want = (struct gm_arena_want){
@@ -378,16 +378,16 @@ static int arena_blame(struct gm_arena *arena, uint64_t addr)
 
 	value = gm_heap_ptrmap_below(&arena->blocks, addr);
 	if (value && !(value & GM_SMALL_MARK)) {
-		struct gm_heap_block *block = (struct gm_heap_block *)(value & ~GM_ARENA_PARKED);
+		struct gm_heap_block *block = (struct gm_heap_block *)(value & ~GM_ARENA_TCACHED);
 
 		if (addr > block->addr && addr < block->addr + block->bytes)
-			return value & GM_ARENA_PARKED ? GM_ARENA_E_FREED : GM_ARENA_E_INSIDE;
+			return value & GM_ARENA_TCACHED ? GM_ARENA_E_FREED : GM_ARENA_E_INSIDE;
 		/* The block of addr's own granule may start above addr. */
 		if (block->addr > addr && (block->addr & ~(GM_ARENA_GRANULE - 1)) > arena->base) {
 			value = gm_heap_ptrmap_below(
 				&arena->blocks, (block->addr & ~(GM_ARENA_GRANULE - 1)) - 1);
 			block = (struct gm_heap_block *)value;
-			if (value && !(value & (GM_SMALL_MARK | GM_ARENA_PARKED)) &&
+			if (value && !(value & (GM_SMALL_MARK | GM_ARENA_TCACHED)) &&
 				addr < block->addr + block->bytes)
 				return GM_ARENA_E_INSIDE;
 		}
@@ -401,7 +401,8 @@ static int arena_find(struct gm_arena *arena, uint64_t addr, struct gm_heap_bloc
 	struct gm_heap_block *block =
 		(struct gm_heap_block *)gm_heap_ptrmap_get(&arena->blocks, addr);
 
-	if (!block || ((uintptr_t)block & (GM_SMALL_MARK | GM_ARENA_PARKED)) || block->addr != addr)
+	if (!block || ((uintptr_t)block & (GM_SMALL_MARK | GM_ARENA_TCACHED)) ||
+		block->addr != addr)
 		return arena_blame(arena, addr);
 	*ret_block = block;
 	return 0;
@@ -441,14 +442,14 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	key = gm_arena_key(arena, stream);
 	hot = gm_arena_cache_hot(arena);
 	if ((hot && hot->crowded) || !gm_lock_try(&arena->lock)) {
-		if (gm_arena_park(arena, addr, value, key)) {
+		if (gm_arena_tcache_put(arena, addr, value, key)) {
 			if (ret_cookie)
 				*ret_cookie = 0;
 			return 0;
 		}
 		gm_lock(&arena->lock);
-	} else if (__builtin_expect(gm_arena_has_parked(hot), 0)) {
-		wake = gm_arena_park_over(arena, hot);
+	} else if (__builtin_expect(gm_arena_tcache_any(hot), 0)) {
+		wake = gm_arena_tcache_end(arena, hot);
 	}
 	r = arena_find(arena, addr, &block);
 	/* Another thread that frees the same block may be parking it. */

@@ -417,12 +417,12 @@ static int grow_hopeless(struct gm_arena *arena, struct gm_arena_want *want, uin
 	return 0;
 }
 
-/* Frees what threads have parked since the call began. Returns whether there was any. Call with the lock held; it is let go in
+/* Frees what threads have put into their caches since the call began. Returns whether there was any. Call with the lock held; it is let go in
  * between. */
 static bool grow_unpark(struct gm_arena *arena)
 {
 	gm_lock_drop(&arena->lock);
-	bool any = gm_arena_park_drain(arena);
+	bool any = gm_arena_tcache_drain(arena);
 	gm_lock(&arena->lock);
 	return any;
 }
@@ -547,7 +547,7 @@ int gm_arena_grow(
 
 	/* Before anybody else is asked for memory. */
 	if (!call.easy)
-		(void)gm_arena_park_drain(arena);
+		(void)gm_arena_tcache_drain(arena);
 	want->room = source->room ? source->room(source->ctx) : UINT64_MAX;
 	gm_lock(&arena->lock);
 	want->passed = arena->passed;

@@ -59,8 +59,8 @@ static struct gm_heap_block *arena_list_find(struct gm_arena *arena, const void 
 	uintptr_t value = gm_heap_ptrmap_get(&arena->blocks, addr);
 	struct gm_heap_block *block = (struct gm_heap_block *)value;
 
-	return block && !(value & (GM_SMALL_MARK | GM_ARENA_PARKED)) && block->addr == addr ? block
-											    : NULL;
+	return block && !(value & (GM_SMALL_MARK | GM_ARENA_TCACHED)) && block->addr == addr ? block
+											     : NULL;
 }
 
 int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *entry, uint32_t cookie)
@@ -73,7 +73,7 @@ int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *ent
 	 * old one. */
 	if (block && block->stamp == entry->size && arena_list_serial(block) == entry->serial &&
 		!block->cookie) {
-		/* A thread that parks the block changes its value in the ptrmap, then looks for a cookie. Either it sees
+		/* A thread that caches the block changes its value in the ptrmap, then looks for a cookie. Either it sees
 		 * this one, or its change is seen here. */
 		atomic_store(&block->cookie, cookie);
 		atomic_thread_fence(memory_order_seq_cst);
@@ -110,7 +110,7 @@ int gm_arena_swap_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie, uin
 
 static void arena_list_add_unparked(struct gm_tcache *cache, void *sum)
 {
-	*(uint64_t *)sum += atomic_load_explicit(&cache->unparked, memory_order_acquire);
+	*(uint64_t *)sum += atomic_load_explicit(&cache->reused, memory_order_acquire);
 }
 
 uint64_t gm_arena_changes(struct gm_arena *arena)

@@ -18,7 +18,7 @@
 /*
  * The inside of an arena, for these files and no others:
  *
- *   arena.c, arena_small.c           blocks in and out, with arena_park.c
+ *   arena.c, arena_small.c           blocks in and out, with arena_tcache.c
  *   arena_grow.c                     more chunks, with arena_growth.c and arena_segment.c
  *   arena_shrink.c, arena_range.c    fewer chunks
  *   arena_list.c, arena_stats.c      what is alive, and the counters
@@ -240,36 +240,36 @@ static inline bool gm_arena_is_scarce(const struct gm_arena *arena)
 	return __builtin_expect(atomic_load_explicit(&arena->scarce, memory_order_relaxed) != 0, 0);
 }
 
-/* ---- arena_park.c */
+/* ---- arena_tcache.c */
 
-/* The value of a parked block in the ptrmap carries this bit. */
-#define GM_ARENA_PARKED UINT64_C(2)
+/* The value of a block in a thread's cache in the ptrmap carries this bit. */
+#define GM_ARENA_TCACHED UINT64_C(2)
 
 /*
- * Parks a block that the program frees: the thread's cache keeps it for the thread's next allocation. value is what the
+ * Puts a block into the cache that the program frees: the thread's cache keeps it for the thread's next allocation. value is what the
  * ptrmap has for it. Call without the lock. false: nothing has changed, and the caller must free the block.
  */
-bool gm_arena_park(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_stream_key key);
-/* Hands out a block of that size that the cache of the calling thread has parked. false: it has none. Call without the lock. */
-bool gm_arena_unpark(struct gm_arena *arena, struct gm_tcache *cache, uint64_t size,
+bool gm_arena_tcache_put(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_stream_key key);
+/* Hands out a block of that size that the cache of the calling thread has in its cache. false: it has none. Call without the lock. */
+bool gm_arena_tcache_take(struct gm_arena *arena, struct gm_tcache *cache, uint64_t size,
 	uint64_t alignment, gm_stream_key key, void **ret_ptr);
-/* Frees all blocks that a cache has parked, and wakes the threads that wait for memory. The caller has made the cache
+/* Frees all blocks that a cache has in its cache, and wakes the threads that wait for memory. The caller has made the cache
  * busy. Returns as gm_arena_arm(). Call with the lock held. */
-bool gm_arena_park_empty(struct gm_arena *arena, struct gm_tcache *cache);
+bool gm_arena_tcache_empty(struct gm_arena *arena, struct gm_tcache *cache);
 /* The same for the cache of the calling thread, when no other thread competes for the heap any more. The caller has not
  * made the cache busy. */
-bool gm_arena_park_over(struct gm_arena *arena, struct gm_tcache *cache);
+bool gm_arena_tcache_end(struct gm_arena *arena, struct gm_tcache *cache);
 
-/* Frees all blocks that any thread has parked. Returns whether there were any. Call without the lock. */
-bool gm_arena_park_drain(struct gm_arena *arena);
+/* Frees all blocks that any thread has in its cache. Returns whether there were any. Call without the lock. */
+bool gm_arena_tcache_drain(struct gm_arena *arena);
 /* Frees those of the threads that have taken none of theirs back since the last such call. Returns whether any thread
- * still has parked blocks. */
-bool gm_arena_park_tick(struct gm_arena *arena);
+ * still has blocks in its cache. */
+bool gm_arena_tcache_tick(struct gm_arena *arena);
 
-/* Whether a cache, which may be NULL, has parked anything. For its thread. */
-static inline bool gm_arena_has_parked(const struct gm_tcache *cache)
+/* Whether a cache, which may be NULL, has in its cache anything. For its thread. */
+static inline bool gm_arena_tcache_any(const struct gm_tcache *cache)
 {
-	return cache && atomic_load_explicit(&cache->n_parked, memory_order_relaxed);
+	return cache && atomic_load_explicit(&cache->n_large, memory_order_relaxed);
 }
 
 /* ---- arena_small.c */

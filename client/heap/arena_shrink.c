@@ -261,7 +261,7 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	arena->armed = false;
 	gm_lock_drop(&arena->lock);
 
-	bool left = gm_arena_park_tick(arena);
+	bool left = gm_arena_tcache_tick(arena);
 	if (gm_tcache_drain_all(&arena->caches, true) || left)
 		next = now_ns + shrink_clamp(decay / 2, CACHE_MIN_NS, CACHE_MAX_NS);
 	gm_arena_pump(arena);

@@ -90,12 +90,12 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 		}
 		wake = gm_arena_arm(arena);
 	}
-	wake |= gm_arena_park_empty(arena, cache);
+	wake |= gm_arena_tcache_empty(arena, cache);
 	gm_arena_small_fold(arena, cache);
 	/* These too, because the cache may be about to be freed. */
 	arena->allocs += atomic_exchange_explicit(&cache->allocs, 0, memory_order_relaxed);
-	atomic_store_explicit(&cache->unparked, 0, memory_order_relaxed);
-	cache->unparked_seen = 0;
+	atomic_store_explicit(&cache->reused, 0, memory_order_relaxed);
+	cache->reused_seen = 0;
 	arena->frees += atomic_exchange_explicit(&cache->frees, 0, memory_order_relaxed);
 	cache->seen = 0;
 	if (arena->waiters)

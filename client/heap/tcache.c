@@ -210,7 +210,7 @@ bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only)
 		tcache_enter_wait(cache);
 		if (idle || !idle_only)
 			group->drain(group, cache);
-		left = left || cache->bytes || cache->n_parked;
+		left = left || cache->bytes || cache->n_large;
 		gm_tcache_leave(cache);
 	}
 	gm_lock_drop(&all_lock);

@@ -23,8 +23,8 @@
 /* How many streams' objects a cache keeps apart, besides those that are free for everybody. */
 #define GM_TCACHE_STREAMS 3
 /* The most that a cache keeps of larger blocks: this many, and this many bytes. */
-#define GM_TCACHE_PARKED       8
-#define GM_TCACHE_PARKED_BYTES UINT64_C(0x800000)
+#define GM_TCACHE_LARGE       8
+#define GM_TCACHE_LARGE_BYTES UINT64_C(0x800000)
 
 struct gm_tcache_entry {
 	uint64_t object;
@@ -46,7 +46,7 @@ struct gm_heap_block;
 struct gm_tcache_group;
 
 /* A larger block that the thread freed while other threads used the heap. */
-struct gm_tcache_parked {
+struct gm_tcache_large {
 	struct gm_heap_block *block;
 	gm_stream_key key;
 };
@@ -60,13 +60,13 @@ struct gm_tcache {
 	_Atomic int64_t in_use, in_use_rounded, in_use_peak; /* since they were last folded */
 	uint64_t seen; /* allocs + frees at the last gm_tcache_drain_all() */
 	struct gm_tcache_set *sets[1 + GM_TCACHE_STREAMS]; /* the first: free for everybody */
-	struct gm_tcache_parked parked[GM_TCACHE_PARKED];
+	struct gm_tcache_large large[GM_TCACHE_LARGE];
 	uint64_t parked_bytes;
-	_Atomic unsigned n_parked; /* its thread reads this also while it is not busy */
-	_Atomic uint64_t unparked; /* how many were handed out again since it was drained */
-	uint64_t unparked_seen;    /* at the last tick */
+	_Atomic unsigned n_large; /* its thread reads this also while it is not busy */
+	_Atomic uint64_t reused;  /* how many were handed out again since it was drained */
+	uint64_t reused_seen;     /* at the last tick */
 	unsigned
-		crowded; /* for so many more frees, the thread parks without looking whether others use the heap */
+		crowded; /* for so many more frees, the thread caches without looking whether others use the heap */
 	uint64_t id; /* of its group */
 	/* Protected by the lock of all caches. */
 	struct gm_tcache_group *group; /* NULL: it is gone */

@@ -304,7 +304,7 @@ static gpumem_status supply_get(void *ctx, struct gm_heap_source_call *base, uin
 static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 {
 	struct gm_supply *supply = ctx;
-	struct gm_lease_held *list = NULL;
+	struct gm_lease_return_item *list = NULL;
 	struct gm_session_chunk *whole = NULL, *given, *tmp;
 
 	gm_lock(&supply->lock);

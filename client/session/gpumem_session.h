@@ -31,7 +31,7 @@
  */
 
 struct gm_arena;
-struct gm_lease_held;
+struct gm_lease_return_item;
 struct gm_map_ops;
 struct gm_pinned_block;
 struct gm_requests;
@@ -184,10 +184,11 @@ struct gpumem_session {
 	uint64_t epoch;
 	struct gm_session_lease *leases; /* every lease that the daemon may have granted */
 	uint64_t views;                  /* how many of them were opened, not made */
-	struct gm_lease_held *returning; /* to be given back when the daemon can be reached */
-	bool flush;                      /* some of it is being sent */
+	struct gm_lease_return_item
+		*returning; /* to be given back when the daemon can be reached */
+	bool flush;         /* some of it is being sent */
 	/* Grants whose answers were lost, and the requests that may claim them: lease_unclaimed.c. */
-	struct gm_lease_held *unclaimed;
+	struct gm_lease_return_item *unclaimed;
 	uint64_t resumes;               /* how often the session was resumed */
 	unsigned asking;                /* requests for memory under way */
 	unsigned asking_older;          /* those of them that began before the last resume */

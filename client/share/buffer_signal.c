@@ -381,7 +381,7 @@ static uint64_t signal_release_gone(struct gpumem_session *session, struct signa
 	DL_FOREACH (session->list, buffer) {
 		if (!signal_makers_concern(buffer))
 			continue;
-		const struct gm_lease_held *held = &buffer->lease->held;
+		const struct gm_lease_return_item *held = &buffer->lease->held;
 		const struct signal_maker *lease =
 			signal_makers_find(makers, held->lease, held->epoch);
 		if (lease && lease->gone)

@@ -43,7 +43,7 @@ gpumem_status gm_name_publish_metadata_send(
 	if (status)
 		return status;
 
-	const struct gm_lease_held *held = &buffer->lease->held;
+	const struct gm_lease_return_item *held = &buffer->lease->held;
 	for (size_t sent = 0, n; sent < size && !status; sent += n) {
 		Gm__Wire__PutMetadata body = GM__WIRE__PUT_METADATA__INIT;
 		n = gm_u64_min(size - sent, (size_t)GM_METADATA_PIECE);
@@ -212,7 +212,7 @@ gpumem_status gpumem_buffer_metadata(gpumem_buffer *buffer, void **ret_data, siz
 		return status;
 	Gm__Wire__GetMetadata body = GM__WIRE__GET_METADATA__INIT;
 	gm_lock(&buffer->lock);
-	const struct gm_lease_held *held = &buffer->lease->held;
+	const struct gm_lease_return_item *held = &buffer->lease->held;
 	body.lease = held->lease;
 	status = metadata_ask(buffer->session, &body, held->epoch, ret_data, ret_size, NULL);
 	gm_lock_drop(&buffer->lock);

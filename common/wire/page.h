@@ -99,13 +99,13 @@ struct gm_page_daemon {
 };
 
 /* Figures of a client on one device, as the client tells them. A figure is 0 before its version. */
-#define GM_PAGE_USE_WORDS 15
+#define GM_PAGE_USE_MEMBERS 15
 struct gm_page_use {
 	_Atomic uint32_t seq;
 	uint32_t reserved0;
 #define GM_PAGE_USE_FIGURE(name, ...) uint64_t name;
 	GM_CLIENT_FIGURES(GM_PAGE_USE_FIGURE, GM_PAGE_USE_FIGURE, GM_FIGURE_SKIP)
-	uint64_t reserved[GM_PAGE_USE_WORDS -
+	uint64_t reserved[GM_PAGE_USE_MEMBERS -
 			  (0 GM_CLIENT_FIGURES(GM_FIGURE_ONE, GM_FIGURE_ONE, GM_FIGURE_SKIP))];
 #undef GM_PAGE_USE_FIGURE
 };

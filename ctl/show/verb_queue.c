@@ -30,7 +30,7 @@ static const struct gm_column columns[] = {
 	{"left_ms", "LEFT", GM_COLUMN_RIGHT | GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{"overtaken", NULL, 0},
 	{NULL, "OVERTAKEN", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
-	{"parked", NULL, 0},
+	{"nowait", NULL, 0},
 	{"block", NULL, 0},
 	{NULL, "WAITS FOR", GM_COLUMN_SHRINK},
 	{"owner", NULL, 0},
@@ -49,8 +49,8 @@ static const char *queue_block_word(Gm__Wire__Block block)
 		return "guarantee";
 	case GM__WIRE__BLOCK__BLOCK_CRITICAL:
 		return "pressure";
-	case GM__WIRE__BLOCK__BLOCK_TURN:
-		return "turn";
+	case GM__WIRE__BLOCK__BLOCK_OVERTAKEN:
+		return "overtaken";
 	default:
 		return NULL;
 	}
@@ -111,7 +111,7 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_count(table, row->overtaken);
 		gm_table_count(table, row->overtaken);
 		gm_table_known(table, row->overtaken > 0);
-		gm_table_bool(table, row->parked);
+		gm_table_bool(table, row->nowait);
 		gm_table_text(table, queue_block_word(row->block));
 		gm_table_text(table, queue_waits_for(row, waits_for));
 		gm_table_text(table, row->owner);

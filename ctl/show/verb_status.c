@@ -97,8 +97,8 @@ static void status_say_keeper(struct status_answer *answer, const Gm__Wire__Keep
 	gm_writer_count(writer, "keeper_items", keeper ? keeper->items : 0);
 	gm_writer_count(writer, "keeper_capacity", keeper ? keeper->capacity : 0);
 	gm_writer_count(writer, "keeper_restarts", keeper ? keeper->restarts : 0);
-	gm_writer_count(writer, "ledger_records", keeper ? keeper->records : 0);
-	gm_writer_count(writer, "ledger_damaged", keeper ? keeper->damaged : 0);
+	gm_writer_count(writer, "store_records", keeper ? keeper->records : 0);
+	gm_writer_count(writer, "store_damaged", keeper ? keeper->damaged : 0);
 	if (!keeper) {
 		gm_writer_line(writer, "keeper", "none: nothing outlives the daemon");
 		return;
@@ -273,8 +273,8 @@ static void status_note_unusual(const struct status_answer *answer)
 			"the keeper could not take %llu descriptor%s; see gpumemctl doctor",
 			(unsigned long long)answer->lost, answer->lost == 1 ? "" : "s");
 	if (answer->damaged)
-		gm_writer_note(writer, "ledger", GM_MARK_WARN,
-			"%llu record%s of the ledger %s damaged when the daemon began; see its log",
+		gm_writer_note(writer, "store", GM_MARK_WARN,
+			"%llu record%s of the store %s damaged when the daemon began; see its log",
 			(unsigned long long)answer->damaged, answer->damaged == 1 ? "" : "s",
 			answer->damaged == 1 ? "was" : "were");
 	if (answer->uncharged_clients)

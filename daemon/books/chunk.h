@@ -66,9 +66,9 @@ enum gm_chunk_state {
 /* Where a chunk's file descriptor is counted (fds.h). */
 enum gm_fds_column {
 	GM_FDS_NONE,
-	GM_FDS_HELD,  /* leased, or admitted for a lease */
-	GM_FDS_SPARE, /* pooled, or under creation for nobody */
-	GM_FDS_DYING, /* doomed */
+	GM_FDS_LEASED, /* leased, or admitted for a lease */
+	GM_FDS_SPARE,  /* pooled, or under creation for nobody */
+	GM_FDS_DYING,  /* doomed */
 };
 
 /* How the backend names what it made. */
@@ -131,7 +131,7 @@ struct gm_chunk {
 
 	/* Kept by fds.c. */
 	enum gm_fds_column fds_column;
-	struct gm_user_charge fds;            /* GM_FDS_HELD: of the user that it counts for */
+	struct gm_user_charge fds;            /* GM_FDS_LEASED: of the user that it counts for */
 	struct gm_chunk *fds_prev, *fds_next; /* of those that wait for a descriptor; else NULL */
 	uint64_t turn;                        /* of its creation */
 

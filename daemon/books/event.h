@@ -62,7 +62,7 @@ enum gm_block {
 	GM_BLOCK_DEVICE,    /* the device does not have enough available */
 	GM_BLOCK_GUARANTEE, /* the device has enough, but keeps it for other owners */
 	GM_BLOCK_CRITICAL,  /* pressure is critical, and there are clients of a higher priority */
-	GM_BLOCK_TURN,      /* a request before it holds it back */
+	GM_BLOCK_OVERTAKEN, /* a request before it holds it back */
 	GM_BLOCK_DRAIN,     /* the device is being drained; such a request never waits */
 };
 

@@ -20,7 +20,7 @@ static uint64_t *fds_column(struct gm_fd_budget *budget, enum gm_fds_column colu
 		return &budget->spare;
 	case GM_FDS_DYING:
 		return &budget->dying;
-	case GM_FDS_HELD:
+	case GM_FDS_LEASED:
 	case GM_FDS_NONE:
 		break;
 	}
@@ -35,7 +35,7 @@ void gm_fds_move(
 
 	uint64_t *from = fds_column(env->fds, chunk->fds_column);
 	uint64_t *to = fds_column(env->fds, column);
-	assert((column == GM_FDS_HELD) == (user != NULL));
+	assert((column == GM_FDS_LEASED) == (user != NULL));
 	if (from)
 		(*from)--;
 	if (to)

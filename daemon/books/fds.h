@@ -16,7 +16,7 @@
  */
 
 /* Moves a chunk's descriptor from one column of the account to another. user: the one that
- * GM_FDS_HELD counts for. */
+ * GM_FDS_LEASED counts for. */
 void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column,
 	struct gm_user *user);
 

@@ -363,7 +363,7 @@ static int adopt_memory(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	chunk->place = entry->place;
 	chunk->index = record->index;
 	chunk->asked = record->request;
-	gm_fds_move(device->env, chunk, GM_FDS_HELD, orphan->payer.user);
+	gm_fds_move(device->env, chunk, GM_FDS_LEASED, orphan->payer.user);
 	*ret_chunk = chunk;
 	return 0;
 }

@@ -124,7 +124,7 @@ void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t
 		device_submit(device, chunk);
 }
 
-bool gm_device_create_again(struct gm_device *device, struct gm_chunk *chunk)
+bool gm_device_retry_create(struct gm_device *device, struct gm_chunk *chunk)
 {
 	struct gm_env *env = device->env;
 	if (chunk->retried)

@@ -218,7 +218,7 @@ gpumem_status gm_device_admit_say(struct gm_device *device, const struct gm_acco
 			"see gpumemctl limit",
 			device->number, gm_format_size(kept, a), gm_format_size(of, b), asked,
 			device_admit_say_excess(bytes, gm_u64_minus(of, kept), excess), never);
-	case GM_BLOCK_TURN:
+	case GM_BLOCK_OVERTAKEN:
 		return gm_text_refuse(GPUMEM_E_NO_MEMORY, detail,
 			"another request waits for device %u and goes first for a while, asked for "
 			"%s; try again, or see gpumemctl queue",

@@ -208,7 +208,7 @@ void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk);
 void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn);
 /* The same once more after the backend had no descriptor for it: all pooled chunks give up theirs
  * first. Returns false if that does not help. */
-bool gm_device_create_again(struct gm_device *device, struct gm_chunk *chunk);
+bool gm_device_retry_create(struct gm_device *device, struct gm_chunk *chunk);
 /* Takes back the creation if it has not begun. Then the caller must free the chunk. */
 bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk);
 

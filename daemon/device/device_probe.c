@@ -50,7 +50,7 @@ void gm_device_probe_told(struct gm_device *device)
 		gm_device_wake_queue(device);
 }
 
-uint64_t gm_device_probe_again(struct gm_device *device, uint64_t now)
+uint64_t gm_device_probe_retry(struct gm_device *device, uint64_t now)
 {
 	const struct gm_device_probe *probe = &device->probe;
 	if (probe->told != probe->begun)

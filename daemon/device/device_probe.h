@@ -43,6 +43,6 @@ bool gm_device_probe_over(const struct gm_device *device, uint64_t number);
 void gm_device_probe_told(struct gm_device *device);
 /* For a request that waits for foreign memory: probes again when it is time. Returns when that is;
  * UINT64_MAX: a probe is under way. */
-uint64_t gm_device_probe_again(struct gm_device *device, uint64_t now);
+uint64_t gm_device_probe_retry(struct gm_device *device, uint64_t now);
 
 #endif

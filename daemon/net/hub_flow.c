@@ -225,7 +225,7 @@ static void hub_flow_charge(struct gm_hub_flow *flow, uint64_t spent_ns, uint64_
 {
 	struct gm_hub_flows *flows = flow->flows;
 
-	if (spent_ns > GM_HUB_FLOW_TURN_NS)
+	if (spent_ns > GM_HUB_FLOW_QUANTUM_NS)
 		spent_ns =
 			gm_u64_min(spent_ns, flows->clock(CLOCK_THREAD_CPUTIME_ID) - flows->cpu_ns);
 	if (flow->virtual_ns < flows->virtual_ns)
@@ -350,11 +350,12 @@ static uint64_t hub_flow_serve(struct gm_hub_flows *flows, uint64_t lowest_ns, u
 static void hub_flow_take_turns(struct gm_hub_flows *flows)
 {
 	uint64_t now = flows->clock(CLOCK_MONOTONIC), end = now + GM_HUB_FLOW_SLICE_NS;
-	uint64_t lowest = UINT64_MAX - GM_HUB_FLOW_TURN_NS;
+	uint64_t lowest = UINT64_MAX - GM_HUB_FLOW_QUANTUM_NS;
 
 	flows->cpu_ns = flows->clock(CLOCK_THREAD_CPUTIME_ID);
-	for (size_t n = flows->n_queued; n > 0 && now < end && flows->queue &&
-					 flows->queue->virtual_ns <= lowest + GM_HUB_FLOW_TURN_NS;
+	for (size_t n = flows->n_queued;
+		n > 0 && now < end && flows->queue &&
+		flows->queue->virtual_ns <= lowest + GM_HUB_FLOW_QUANTUM_NS;
 		n--)
 		lowest = gm_u64_min(lowest, hub_flow_serve(flows, lowest, &now));
 	flows->serving = NULL;

@@ -25,7 +25,7 @@
  * connections as with one; a user that asks less than the others waits for the turn that goes on,
  * and not for all of theirs.
  *
- * A turn cannot be interrupted. Work that may take longer than GM_HUB_FLOW_TURN_NS is done in slices:
+ * A turn cannot be interrupted. Work that may take longer than GM_HUB_FLOW_QUANTUM_NS is done in slices:
  * it stops when gm_hub_flow_time_is_up(), and goes on in the user's next turn.
  *
  * How long a send takes is up to its receiver, and no slice bounds it. A flow whose virtual time is
@@ -46,8 +46,8 @@ struct gm_hub_flow_task;
 
 /* Maximum length of a turn, and of the slice of it after which no more work is begun: what the
  * slice made still has to be packed and sent. In ns. */
-#define GM_HUB_FLOW_TURN_NS  UINT64_C(50000)
-#define GM_HUB_FLOW_SLICE_NS UINT64_C(20000)
+#define GM_HUB_FLOW_QUANTUM_NS UINT64_C(50000)
+#define GM_HUB_FLOW_SLICE_NS   UINT64_C(20000)
 
 /* Maximum lead of a flow that does not rest, in ns: more than the turns of all requests take. */
 #define GM_HUB_FLOW_LEAD_NS     UINT64_C(2000000)

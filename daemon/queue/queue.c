@@ -48,7 +48,7 @@ static uint64_t queue_due_of(const struct gm_queue_wait *w, uint64_t now)
 {
 	/* If its time to ask clients has come already, others are being asked. The end of that
 	 * wakes the queue. */
-	if (!w->ask.parked && !w->probe && w->ask.again_ns > now)
+	if (!w->ask.nowait && !w->probe && w->ask.again_ns > now)
 		return gm_u64_min(w->ask.again_ns, w->ask.until_ns);
 	if (w->ask.rests && w->user_queue->asker.backoff_ns > now)
 		return gm_u64_min(w->user_queue->asker.backoff_ns, w->ask.until_ns);
@@ -150,7 +150,7 @@ static void queue_end_late(struct gm_device *device, struct gm_request *request,
 	char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
 	const struct gm_queue_wait *w = &request->waiting;
 
-	if (w->ask.parked) {
+	if (w->ask.nowait) {
 		queue_end_by(device, request, refusal, "", GPUMEM_OK);
 		return;
 	}
@@ -178,10 +178,10 @@ static void queue_set_up(
 		wait = GM_WAIT_NEVER;
 	else if (wait == 0)
 		wait = policy->wait_ns ? policy->wait_ns : GM_WAIT_NS;
-	bool parked = wait == GM_WAIT_NEVER;
-	if (parked)
-		wait = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
-	if (parked || wait == GM_WAIT_FOREVER)
+	bool nowait = wait == GM_WAIT_NEVER;
+	if (nowait)
+		wait = GM_TCACHE_ROUNDS * gm_policy_reclaim_ns(policy);
+	if (nowait || wait == GM_WAIT_FOREVER)
 		since = gm_device_now(device);
 
 	request->waiting = (struct gm_queue_wait){
@@ -189,7 +189,7 @@ static void queue_set_up(
 		.order = request->waiting.order,
 		.arrived_ns = request->waiting.arrived_ns,
 		.device = device,
-		.ask = {.parked = parked,
+		.ask = {.nowait = nowait,
 			.exact = exact,
 			.account = account,
 			.since_ns = since,
@@ -203,14 +203,15 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 {
 	struct gm_queue_wait *w = &request->waiting;
 	w->begun = true;
-	if (!gm_queue_user_ask(device, request) && w->ask.parked && w->ask.block != GM_BLOCK_TURN)
+	if (!gm_queue_user_ask(device, request) && w->ask.nowait &&
+		w->ask.block != GM_BLOCK_OVERTAKEN)
 		return false;
 
 	if (w->told_limit)
 		gm_queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT,
-			w->ask.parked ? "refused unless clients return memory" : "reached a limit",
+			w->ask.nowait ? "refused unless clients return memory" : "reached a limit",
 			why);
-	if (!w->ask.parked) {
+	if (!w->ask.nowait) {
 		w->told = true;
 		gm_queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, "waits", why);
 	}
@@ -275,7 +276,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	if (request->at_once)
 		return status;
 	w->told_limit = w->ask.block == GM_BLOCK_LIMIT && !request->again && !request->host_will_do;
-	if (why.never || (w->ask.parked && w->ask.block == GM_BLOCK_CRITICAL) ||
+	if (why.never || (w->ask.nowait && w->ask.block == GM_BLOCK_CRITICAL) ||
 		queue_refuses_more(device, request, &status, detail))
 		return queue_refuse_at_once(device, request, status, detail);
 
@@ -373,16 +374,16 @@ static bool queue_came_back(
 	const struct gm_device *device, const struct gm_queue_wait *w, uint64_t now)
 {
 	return device->freed > w->freed || device->pool.returns != w->returns ||
-	       (!w->ask.parked && now >= w->ask.again_ns && now < w->ask.until_ns);
+	       (!w->ask.nowait && now >= w->ask.again_ns && now < w->ask.until_ns);
 }
 
-/* Decides about a parked request that does not fit. Returns whether it left the queue. */
+/* Decides about a request that may not wait that does not fit. Returns whether it left the queue. */
 static bool queue_step_parked(struct gm_device *device, struct gm_request *request,
 	const struct gm_request_refusal *refusal, uint64_t now)
 {
 	struct gm_queue_wait *w = &request->waiting;
 	/* It fits, and the request that holds it back may be gone before its time is over. */
-	if (now < w->ask.until_ns && w->ask.block == GM_BLOCK_TURN)
+	if (now < w->ask.until_ns && w->ask.block == GM_BLOCK_OVERTAKEN)
 		return false;
 	if (now < w->ask.until_ns && gm_reclaim_ask_for_user_under_way(device, &w->ask))
 		return false;
@@ -426,7 +427,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 			queue_grant(device, request);
 			return true;
 		} else {
-			refusal.block = GM_BLOCK_TURN;
+			refusal.block = GM_BLOCK_OVERTAKEN;
 		}
 	}
 
@@ -447,7 +448,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		}
 	}
 
-	if (w->ask.parked)
+	if (w->ask.nowait)
 		return queue_step_parked(device, request, &refusal, now);
 	if (now >= w->ask.until_ns) {
 		queue_end_late(device, request, &refusal, now);
@@ -567,7 +568,7 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 	}
 
 	if (foreign)
-		queue->due_ns = gm_u64_min(queue->due_ns, gm_device_probe_again(device, now));
+		queue->due_ns = gm_u64_min(queue->due_ns, gm_device_probe_retry(device, now));
 	/* If the time to look for a deadlock has come already, a request holds others back. The end of
 	 * that wakes the queue. */
 	if (queue->endless > 0 && queue->look_ns > now)
@@ -666,7 +667,7 @@ bool gm_queue_each(const struct gm_device *device, const struct gm_limits *limit
 					   ? UINT64_MAX
 					   : gm_u64_minus(w->ask.until_ns, now),
 			.overtaken = w->overtaken,
-			.parked = w->ask.parked,
+			.nowait = w->ask.nowait,
 			.block = w->ask.block,
 			.owner = gm_request_blocker(device, limits, r, &last),
 			.rests_ns = gm_reclaim_backoff_left_ns(device, &w->ask),

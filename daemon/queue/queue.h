@@ -81,7 +81,7 @@ struct gm_queue_info {
 	uint64_t waited_ns;
 	uint64_t left_ns; /* UINT64_MAX: no end */
 	uint32_t overtaken;
-	bool parked; /* it may not wait: it is there while clients are asked */
+	bool nowait; /* it may not wait: it is there while clients are asked */
 	enum gm_block block;
 	/* GM_BLOCK_LIMIT: the owner of the limit; GM_BLOCK_GUARANTEE: that of the largest guarantee */
 	const struct gm_owner *owner;

@@ -25,7 +25,7 @@ void gm_queue_head_note(struct gm_request *request)
 {
 	struct gm_queue_wait *w = &request->waiting;
 	struct gm_queue_user *user_queue = w->user_queue;
-	bool may = !w->ask.parked && gm_reclaim_ask_wants_device(&w->ask);
+	bool may = !w->ask.nowait && gm_reclaim_ask_wants_device(&w->ask);
 	if (user_queue->first == request)
 		user_queue->first = may ? request : NULL;
 	else if (may &&

@@ -288,7 +288,7 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 	}
 
 	if ((result == -EMFILE || result == -ENFILE || result == -EXFULL) &&
-		gm_device_create_again(device, chunk))
+		gm_device_retry_create(device, chunk))
 		return;
 
 	DL_DELETE(request->chunks, chunk);
@@ -362,14 +362,14 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 				device->reserve.short_of = true;
 			chunk->state = GM_CHUNK_LEASED;
 			gm_ledger_lease_pooled(&device->ledger, account, chunk->bytes);
-			gm_fds_move(device->env, chunk, GM_FDS_HELD, request->payer->user);
+			gm_fds_move(device->env, chunk, GM_FDS_LEASED, request->payer->user);
 			DL_APPEND(request->chunks, chunk);
 		}
 		for (uint32_t i = 0; i < plan->created[c]; i++) {
 			struct gm_chunk *chunk = created;
 			DL_DELETE(created, chunk);
 			chunk->request = request;
-			gm_fds_move(device->env, chunk, GM_FDS_HELD, request->payer->user);
+			gm_fds_move(device->env, chunk, GM_FDS_LEASED, request->payer->user);
 			DL_APPEND(request->chunks, chunk);
 		}
 	}
@@ -477,7 +477,7 @@ static bool request_fits(struct gm_device *device, const struct gm_request *requ
 		return false;
 	if (!device->queue.holder || !gm_queue_head_bars(device, request->payer, exact, UINT64_MAX))
 		return true;
-	ret->block = GM_BLOCK_TURN;
+	ret->block = GM_BLOCK_OVERTAKEN;
 	return false;
 }
 

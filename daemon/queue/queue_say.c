@@ -138,10 +138,10 @@ void gm_queue_tell_refused(struct gm_device *device, const struct gm_request *re
 		return;
 	/* One that may not wait may have done so while clients were asked, or the device was probed.
 	 * The detail of one that may wait says how long it did. */
-	if (w->ask.parked && waited >= GM_NS_PER_MS)
+	if (w->ask.nowait && waited >= GM_NS_PER_MS)
 		gm_text_say(verb, "refused after %s", gm_format_duration(waited, after));
 	else
-		gm_text_say(verb, "refused%s", waited && !w->ask.parked ? "" : " without waiting");
+		gm_text_say(verb, "refused%s", waited && !w->ask.nowait ? "" : " without waiting");
 	gm_queue_tell(device, request, GM_EVENT_REFUSED, status, verb, detail);
 }
 

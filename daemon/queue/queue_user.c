@@ -218,7 +218,7 @@ bool gm_queue_user_ask(struct gm_device *device, struct gm_request *request)
 	if (gm_reclaim_ask_begin(device, &w->ask)) {
 		struct gm_reclaim_ask_ahead ahead = {
 			.own = queue_user_wanted_before(device, request)};
-		if (!w->ask.parked)
+		if (!w->ask.nowait)
 			ahead.others = queue_user_wanted_by_others(device, w);
 		if (gm_reclaim_ask_clients(device, &w->ask, ahead))
 			w->user_queue->work -= gm_u64_min(w->user_queue->work, LINE_ASK_WORK);

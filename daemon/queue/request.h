@@ -21,14 +21,14 @@ struct gm_session;
 
 /*
  * A request's place in the queue of its device; core's own. A request is in the queue from the
- * moment it did not fit until it is granted or refused. A request that may not wait is parked: it
+ * moment it did not fit until it is granted or refused. A request that may not wait
  * is there only while the device is probed and clients are asked for what it lacks.
  */
 struct gm_queue_wait {
 	bool queued;
 	bool begun : 1; /* it was found not to fit: clients were asked, and its wait reported */
 	bool told : 1;  /* GM_EVENT_QUEUED was reported, so its end will be, too */
-	bool last_probe : 1; /* a parked request: the last probe was asked for already */
+	bool last_probe : 1; /* a request that may not wait: the last probe was asked for already */
 	bool told_rest : 1;  /* GM_EVENT_RESTS was reported */
 	bool told_limit : 1; /* GM_EVENT_LIMIT is reported, and not that it is refused */
 	uint32_t overtaken;  /* by requests behind it, while it was the first of its line */

@@ -41,7 +41,7 @@ static uint64_t reclaim_ask_needed(const struct gm_device *device, const struct 
 {
 	uint64_t own = ask->user->owed, owed = gm_reclaim_owed(device, GM_RECLAIM_TRIGGER_REQUEST);
 	/* One that may not wait asks for itself alone. If it fits, it overtakes those that wait for more. */
-	uint64_t others = ask->parked ? 0 : gm_u64_minus(ahead.others, owed - own);
+	uint64_t others = ask->nowait ? 0 : gm_u64_minus(ahead.others, owed - own);
 
 	return gm_u64_minus(lacks + ahead.own + others, own + reclaim_ask_owed_to_all(device, ask));
 }
@@ -84,13 +84,13 @@ bool gm_reclaim_ask_rests(const struct gm_device *device, const struct gm_reclai
 
 bool gm_reclaim_ask_is_due(const struct gm_device *device, const struct gm_reclaim_ask *ask)
 {
-	if (ask->rounds >= GM_PARKED_ROUNDS)
+	if (ask->rounds >= GM_TCACHE_ROUNDS)
 		return false;
 	return ask->rests || ask->settled != device->reclaim.settled ||
 	       !gm_reclaim_ask_under_way(device, ask);
 }
 
-/* A parked request for which content is copied has the time for that in each of its rounds. If the
+/* A request that may not wait for which content is copied has the time for that in each of its rounds. If the
  * first round brings too little, it must not be refused before others were asked. What is copied for other users
  * gives it no more time: else they could keep it from being refused. */
 static void reclaim_ask_extend(const struct gm_device *device, struct gm_reclaim_ask *ask)
@@ -99,10 +99,10 @@ static void reclaim_ask_extend(const struct gm_device *device, struct gm_reclaim
 
 	if (ask->user->moving > 0)
 		ask->until_ns = gm_u64_max(
-			ask->until_ns, gm_u64_plus(ask->since_ns, GM_PARKED_ROUNDS * round));
+			ask->until_ns, gm_u64_plus(ask->since_ns, GM_TCACHE_ROUNDS * round));
 }
 
-/* The request waits until others may be asked, even if it is parked, since it is not their fault. It does not
+/* The request waits until others may be asked, even if it may not wait, since it is not their fault. It does not
  * wait for what they do not have by what they say. */
 static void reclaim_ask_wait_for_peace(
 	struct gm_device *device, struct gm_reclaim_ask *ask, uint64_t lacks)
@@ -110,14 +110,14 @@ static void reclaim_ask_wait_for_peace(
 	const struct gm_policy *policy = &device->info.policy;
 	uint64_t backoff = ask->user->backoff_ns;
 	uint64_t latest = gm_u64_plus(ask->since_ns, gm_policy_settle_ns(policy));
-	uint64_t rounds_ns = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
+	uint64_t rounds_ns = GM_TCACHE_ROUNDS * gm_policy_reclaim_ns(policy);
 
-	if (ask->parked && !gm_reclaim_backoff_is_worth_it(device, ask, lacks))
+	if (ask->nowait && !gm_reclaim_backoff_is_worth_it(device, ask, lacks))
 		return;
 	ask->rests = true;
 	ask->again_ns = gm_u64_min(ask->again_ns, backoff);
 	/* However long its user disturbs others meanwhile. */
-	if (ask->parked)
+	if (ask->nowait)
 		ask->until_ns = gm_u64_max(
 			ask->until_ns, gm_u64_plus(gm_u64_min(backoff, latest), rounds_ns));
 }
@@ -132,7 +132,7 @@ static void reclaim_ask_for(
 	struct gm_reclaim_ways ways = {.later = ask->rounds > 0, .user = user, .lacks = lacks};
 
 	/* The daemon must not refuse it because those before it lack more. */
-	if (ask->parked)
+	if (ask->nowait)
 		ways.least = gm_u64_min(lacks, bytes);
 
 	ways.reach = gm_reclaim_backoff_reach(device, ask);
@@ -146,13 +146,13 @@ static void reclaim_ask_for(
 	ask->spares = asked.spares;
 	if (asked.others)
 		gm_reclaim_backoff_disturb(ask);
-	if (asked.bytes == 0 && !ask->parked) {
+	if (asked.bytes == 0 && !ask->nowait) {
 		user->dry_for = ask->account->held ? ask->account : NULL;
 		user->dry = ask->tally;
 		user->dry_ns = ask->again_ns;
 	}
-	/* A parked ask has few rounds. One in which all clients were asked for other users was none. */
-	bool none = ask->parked && asked.bytes == 0 && gm_reclaim_ask_under_way(device, ask);
+	/* A ask that may not wait has few rounds. One in which all clients were asked for other users was none. */
+	bool none = ask->nowait && asked.bytes == 0 && gm_reclaim_ask_under_way(device, ask);
 	if (!none && ask->rounds < UINT8_MAX)
 		ask->rounds++;
 }
@@ -176,7 +176,7 @@ bool gm_reclaim_ask_begin(const struct gm_device *device, struct gm_reclaim_ask 
 		return false;
 	/* Nobody had anything a moment ago. To find that out again, for each of many asks, would cost the
 	 * other uids time. */
-	if (!ask->parked && ask->rounds > 0 && reclaim_ask_is_dry(ask, now)) {
+	if (!ask->nowait && ask->rounds > 0 && reclaim_ask_is_dry(ask, now)) {
 		ask->again_ns = ask->user->dry_ns;
 		return false;
 	}
@@ -198,7 +198,7 @@ bool gm_reclaim_ask_clients(
 	if (needed > 0)
 		reclaim_ask_for(device, ask, needed, missing);
 	ask->settled = device->reclaim.settled;
-	if (ask->parked)
+	if (ask->nowait)
 		reclaim_ask_extend(device, ask);
 	return needed > 0;
 }

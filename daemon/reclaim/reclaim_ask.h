@@ -10,12 +10,12 @@
 
 /* Asks clients to return memory for an account that waits for it. */
 
-/* For a parked ask, one that may not wait, clients are asked in this many rounds at most. */
-#define GM_PARKED_ROUNDS 2
+/* For a ask that may not wait, one that may not wait, clients are asked in this many rounds at most. */
+#define GM_TCACHE_ROUNDS 2
 /* The ask waits from now on, or does so no more. */
 void gm_reclaim_ask_join(struct gm_reclaim_ask *ask, struct gm_reclaim_user *user);
 void gm_reclaim_ask_leave(struct gm_reclaim_ask *ask);
-/* Whether to ask clients for a parked ask once more: another round is left, and a client that could not answer the
+/* Whether to ask clients for a ask that may not wait once more: another round is left, and a client that could not answer the
  * last time may be free now. */
 bool gm_reclaim_ask_is_due(const struct gm_device *device, const struct gm_reclaim_ask *ask);
 /* Whether other users' clients are left alone (reclaim_backoff.h), and nothing has happened that would let it ask anybody. For an

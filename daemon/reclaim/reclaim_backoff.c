@@ -210,7 +210,7 @@ bool gm_reclaim_backoff_rests(const struct gm_device *device, const struct gm_re
 {
 	const struct gm_reclaim_user *user = ask->user;
 	/* The second round of a request that must not wait belongs to the first. */
-	if (gm_device_now(device) >= user->backoff_ns || (ask->parked && ask->disturbed))
+	if (gm_device_now(device) >= user->backoff_ns || (ask->nowait && ask->disturbed))
 		return false;
 	return user->untaken || user->enough == UINT64_MAX ||
 	       reclaim_backoff_held_by(device, user->user) < user->enough;

@@ -59,7 +59,7 @@ struct gm_reclaim_ask {
 	uint64_t again_ns;  /* clients are asked again then */
 	uint32_t settled;   /* gm_reclaim.settled when clients were asked on its behalf */
 	uint8_t rounds;     /* how often clients were asked on its behalf */
-	bool parked : 1;    /* it may not wait: it is there only while clients are asked */
+	bool nowait : 1;    /* it may not wait: it is there only while clients are asked */
 	bool disturbed : 1; /* other users' clients were asked on its behalf */
 	bool rests : 1;     /* other users' clients are not asked before the user's backoff_ns */
 	bool spares : 1;    /* others are not asked to move the buffers they have during spill */

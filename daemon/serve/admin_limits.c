@@ -346,7 +346,7 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	row->waited_ms = info->waited_ns / GM_NS_PER_MS;
 	row->left_ms = info->left_ns == UINT64_MAX ? UINT64_MAX : info->left_ns / GM_NS_PER_MS;
 	row->overtaken = info->overtaken;
-	row->parked = info->parked;
+	row->nowait = info->nowait;
 	row->block = (Gm__Wire__Block)info->block;
 	row->rests_ms = info->rests_ns / GM_NS_PER_MS + (info->rests_ns % GM_NS_PER_MS > 0);
 	/* A guarantee belongs to others than the client. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What others call: the start, deposits and withdrawals, and the ledger. No function here ever calls
+ * What others call: the start, deposits and withdrawals, and the store. No function here ever calls
  * its caller back: the loop does.
  */
 #include "daemon/store/store_private.h"
@@ -21,8 +21,8 @@
 #include "common/wire/seqpacket.h"
 
 /* How long the keeper has to answer at least, once it was found. */
-#define KEEP_ANSWER_MS 1000
-#define KEEP_LEDGER_ID 1
+#define KEEP_ANSWER_MS   1000
+#define STORE_RECORDS_ID 1
 
 /* ---- the start */
 
@@ -186,12 +186,13 @@ int gm_store_leave(struct gm_store *store)
 	return gm_keeper_store_end(&keeper_store);
 }
 
-/* ---- the ledger */
+/* ---- the store */
 
-/* Opens the ledger that the keeper has, or makes a new one. */
+/* Opens the store that the keeper has, or makes a new one. */
 static int store_open_ledger(struct gm_store *store, uint64_t most, char why[GM_STORE_WHY])
 {
-	struct gm_store_item *item = gm_store_item_find(store, GM_STORE_LEDGER, KEEP_LEDGER_ID);
+	struct gm_store_item *item =
+		gm_store_item_find(store, GM_STORE_RECORDS_FILE, STORE_RECORDS_ID);
 	if (item) {
 		int r = gm_store_records_open(item->fd, &store->records, why);
 		if (r == 0) {
@@ -216,11 +217,10 @@ static int store_open_ledger(struct gm_store *store, uint64_t most, char why[GM_
 		return r;
 	if (item)
 		gm_store_item_drop(store, item);
-	r = gm_store_deposit(
-		store, GM_STORE_LEDGER, KEEP_LEDGER_ID, gm_store_records_fd(store->records), NULL);
+	r = gm_store_deposit(store, GM_STORE_RECORDS_FILE, STORE_RECORDS_ID,
+		gm_store_records_fd(store->records), NULL);
 	if (r < 0)
-		snprintf(
-			why, GM_STORE_WHY, "the keeper does not take the ledger: %s", strerror(-r));
+		snprintf(why, GM_STORE_WHY, "the keeper does not take the store: %s", strerror(-r));
 	return r < 0 ? r : 0;
 }
 
@@ -230,7 +230,7 @@ static void store_report_ledger(const struct gm_store *store)
 	gm_store_records_get_state(store->records, &state);
 	if (state.damaged)
 		gm_log(GM_LOG_WARNING,
-			"ledger: %llu of %llu records were damaged; the memory that they were about is "
+			"store: %llu of %llu records were damaged; the memory that they were about is "
 			"given up",
 			(unsigned long long)state.damaged,
 			(unsigned long long)(state.records + state.damaged));

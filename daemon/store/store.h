@@ -13,7 +13,7 @@
 
 /*
  * This folder keeps what must outlive the daemon: descriptors in the keeper (gpumem-keeper), and
- * records in the ledger, a memfd that the keeper holds as well. It must never know what a record
+ * records in the store, a memfd that the keeper holds as well. It must never know what a record
  * says, nor a rule about memory.
  *
  * All of it runs on the loop's thread. In this order:
@@ -49,14 +49,14 @@ struct gm_store_options {
 /*
  * Connects to the keeper, or starts one, and takes back everything that the keeper holds. Deposits the items that the previous
  * daemon left with the service manager. If the keeper dies before it has all of these items, they are stored with the service
- * manager again. Opens the ledger found among the items, or creates one; a ledger whose header is damaged is replaced, which the log
+ * manager again. Opens the store found among the items, or creates one; a store whose header is damaged is replaced, which the log
  * says. Blocks, for wait_ms at most. On error, returns a negative errno, and why names the cause and the
  * remedy:
  *   -EPERM             the socket, or the process behind it, belongs to somebody else
  *   -EBUSY             the keeper has a daemon that lives
- *   -EPROTONOSUPPORT   a newer version wrote the ledger
+ *   -EPROTONOSUPPORT   a newer version wrote the store
  *   -ETIMEDOUT         nobody listens, or the keeper does not answer
- *   -ENOSPC, …         there is no memory for the ledger, the program cannot be started, …
+ *   -ENOSPC, …         there is no memory for the store, the program cannot be started, …
  */
 #define GM_STORE_WHY 768
 int gm_store_open(uv_loop_t *loop, const struct gm_store_options *options,
@@ -75,7 +75,7 @@ void gm_store_close(struct gm_store *store, bool empty);
  */
 int gm_store_leave(struct gm_store *store);
 
-/* ---- the ledger. See gm_store_records_write() and its neighbours */
+/* ---- the store. See gm_store_records_write() and its neighbours */
 
 int gm_store_record(struct gm_store *store, uint32_t kind, uint64_t id, uint32_t *place,
 	const void *bytes, size_t size);

@@ -32,7 +32,7 @@
 #define RECORDS_MAGIC  UINT64_C(0x7265676d6d757067) /* "gpummger" */
 #define RECORDS_EXTENT 65536
 /* The address space that is set aside. The file never gets longer. */
-#define RECORDS_MAX GM_KEPT_LEDGER
+#define RECORDS_MAX GM_KEPT_STORE
 /* Slots of an extent have numbers below this. */
 #define RECORDS_SLOT_BITS 8
 #define RECORDS_CLASSES   5
@@ -356,10 +356,10 @@ static void store_records_commit(const struct store_records_extent *extent, uint
 	if (size % 8)
 		memset(copy->bytes + size, 0, 8 - size % 8);
 	uint64_t mark = RECORDS_GENERATION | (newest + 1);
-	GM_STEP("ledger: half written");
+	GM_STEP("store: half written");
 	copy->checksum = store_records_sum(copy, mark);
 	atomic_store_explicit(&copy->mark, mark, memory_order_release);
-	GM_STEP("ledger: written");
+	GM_STEP("store: written");
 }
 
 int gm_store_records_write(struct gm_store_records *records, uint32_t kind, uint64_t id,
@@ -415,9 +415,9 @@ void gm_store_records_erase(struct gm_store_records *records, uint32_t *place)
 	/* The one in force goes last: otherwise the older one would be in force in between. */
 	atomic_store_explicit(&copy->mark, RECORDS_VOID, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	GM_STEP("ledger: half erased");
+	GM_STEP("store: half erased");
 	atomic_store_explicit(&other->mark, RECORDS_VOID, memory_order_release);
-	GM_STEP("ledger: erased");
+	GM_STEP("store: erased");
 	store_records_put_spare(records, store_records_class_of(extent), *place);
 	records->records--;
 	*place = 0;
@@ -462,7 +462,7 @@ int gm_store_records_new(
 		r = -errno;
 	if (r < 0) {
 		snprintf(why, GM_STORE_RECORDS_WHY,
-			"the ledger: there is no room for it in memory: %s; free some memory or raise "
+			"the store: there is no room for it in memory: %s; free some memory or raise "
 			"MemoryMax=",
 			strerror(-r));
 		gm_store_records_free(records);
@@ -486,14 +486,14 @@ static int store_records_check_header(
 	/* Of a newer format nothing else is known. */
 	if (header->magic == RECORDS_MAGIC && header->format > GM_STORE_RECORDS_FORMAT) {
 		snprintf(why, GM_STORE_RECORDS_WHY,
-			"the ledger was written by a newer gpumemd (format %u, and this one reads up "
+			"the store was written by a newer gpumemd (format %u, and this one reads up "
 			"to %u)",
 			header->format, GM_STORE_RECORDS_FORMAT);
 		return -EPROTONOSUPPORT;
 	}
 	if (header->magic != RECORDS_MAGIC || header->extent_bytes != RECORDS_EXTENT ||
 		header->checksum != store_records_header_sum(header)) {
-		snprintf(why, GM_STORE_RECORDS_WHY, "the ledger: its header is damaged");
+		snprintf(why, GM_STORE_RECORDS_WHY, "the store: its header is damaged");
 		return -EBADMSG;
 	}
 	return 0;
@@ -523,7 +523,7 @@ static int store_records_check_size(
 	if (!S_ISREG(st.st_mode) || bytes < sizeof(struct store_records_header) ||
 		bytes > RECORDS_MAX) {
 		snprintf(why, GM_STORE_RECORDS_WHY,
-			"the ledger: its file is not one, or was truncated");
+			"the store: its file is not one, or was truncated");
 		return -EBADMSG;
 	}
 
@@ -550,7 +550,7 @@ int gm_store_records_open(
 	if (r == 0)
 		r = store_records_take_stock(records);
 	if (r < 0 && !*why)
-		snprintf(why, GM_STORE_RECORDS_WHY, "the ledger cannot be read: %s%s", strerror(-r),
+		snprintf(why, GM_STORE_RECORDS_WHY, "the store cannot be read: %s%s", strerror(-r),
 			r == -ENOMEM ? "; raise LimitAS= or MemoryMax= of the daemon's unit" : "");
 	if (r < 0) {
 		if (records)

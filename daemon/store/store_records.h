@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * The ledger that outlives the daemon: records in a memfd, of which the keeper has a copy. Writing a record only
+ * The store that outlives the daemon: records in a memfd, of which the keeper has a copy. Writing a record only
  * stores to memory. A process that dies at any instruction leaves each record as it was before
  * or after a call here, never half written. Nothing protects against the death of the machine: then the memory
  * that the records are about is gone as well.
@@ -25,14 +25,14 @@ typedef void (*gm_store_records_visit)(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t place, const void *bytes, size_t size);
 
 #define GM_STORE_RECORDS_WHY 256
-/* Makes an empty ledger. On error, why names the cause. most: bytes of the file; 0: as many as
+/* Makes an empty store. On error, why names the cause. most: bytes of the file; 0: as many as
  * it ever takes. */
 int gm_store_records_new(
 	uint64_t most, struct gm_store_records **ret_records, char why[GM_STORE_RECORDS_WHY]);
 /*
- * Opens a ledger that another daemon wrote. Takes ownership of the fd, except on error. What is
+ * Opens a store that another daemon wrote. Takes ownership of the fd, except on error. What is
  * damaged is counted and removed. -EPROTONOSUPPORT: a newer version wrote it. -EBADMSG: it is no
- * ledger, or its header is damaged.
+ * store, or its header is damaged.
  */
 int gm_store_records_open(
 	int fd, struct gm_store_records **ret_records, char why[GM_STORE_RECORDS_WHY]);

@@ -368,7 +368,7 @@ void gm_adopted_look(struct gm_adopted *adopted, bool all, bool skipped)
 	const struct gm_inner_keeper *keeper = adopted->keeper;
 	bool items = adopted->changes != keeper->changes;
 	if (items) {
-		adopted->ledger.item = gm_inner_keeper_find(keeper, GM_STORE_LEDGER, 1);
+		adopted->ledger.item = gm_inner_keeper_find(keeper, GM_STORE_RECORDS_FILE, 1);
 		adopted->refs.item = gm_inner_keeper_find(keeper, GM_STORE_REFS, 1);
 		if (!adopted->ledger.item || !adopted->refs.item)
 			FAIL(adopted, "%s", "the keeper has no store");
@@ -398,8 +398,8 @@ void gm_adopted_open(struct gm_adopted *adopted, const struct gm_inner_keeper *k
 {
 	gm_log_set_sink(gm_log_nowhere);
 	*adopted = (struct gm_adopted){.keeper = keeper, .operation = "the start"};
-	file_open(&adopted->ledger, gm_inner_keeper_find(keeper, GM_STORE_LEDGER, 1), LEDGER_UNIT,
-		LEDGER_SLACK);
+	file_open(&adopted->ledger, gm_inner_keeper_find(keeper, GM_STORE_RECORDS_FILE, 1),
+		LEDGER_UNIT, LEDGER_SLACK);
 	file_open(&adopted->refs, gm_inner_keeper_find(keeper, GM_STORE_REFS, 1), REFS_UNIT,
 		REFS_SLACK);
 	ck_assert_int_eq(gm_memfd_create("copy", 0, &adopted->copy), 0);

@@ -140,7 +140,7 @@ static int take_place(int *ret_ledger)
 		while ((r = gm_seqpacket_receive(fd, &message, sizeof(message), &in)) == -EAGAIN)
 			poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, GM_PATIENCE_MS);
 		GM_REQUIRE_EQ(r, 0);
-		if (message.verb == GM_KEEPER_ITEM && message.kind == GM_STORE_LEDGER)
+		if (message.verb == GM_KEEPER_ITEM && message.kind == GM_STORE_RECORDS_FILE)
 			*ret_ledger = fcntl(in.fds.fds[0], F_DUPFD_CLOEXEC, 0);
 		gm_fdlist_deinit(&in.fds);
 	} while (message.verb != GM_KEEPER_DONE);
@@ -159,7 +159,7 @@ static int get_ledger(void)
 static void put_ledger(int file)
 {
 	struct gm_keeper_message message = {
-		.verb = GM_KEEPER_DEPOSIT, .kind = GM_STORE_LEDGER, .id = 1};
+		.verb = GM_KEEPER_DEPOSIT, .kind = GM_STORE_RECORDS_FILE, .id = 1};
 	int ledger, fd = take_place(&ledger);
 	GM_REQUIRE_EQ(gm_seqpacket_send(fd, &message, sizeof(message), &file, 1), 0);
 	close(fd);
@@ -371,7 +371,7 @@ START_TEST(without_room_for_the_ledger_the_daemon_says_so)
 {
 	static const char *const runner[] = {"prlimit", "--fsize=60000", "--", NULL};
 	start_over(&(struct gm_daemon_options){.runner = runner});
-	require_message("the ledger: there is no room for it in memory");
+	require_message("the store: there is no room for it in memory");
 	daemon_.options.runner = NULL;
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	gm_daemon_stop(&daemon_);

@@ -212,7 +212,7 @@ uint64_t gm_queue_wait(const struct gm_daemon *daemon)
 	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_QUEUE, get_queue, &body)), GPUMEM_OK);
 	for (;;) {
 		for (size_t i = 0; i < ctl.packet->queue->n_requests; i++)
-			n += !ctl.packet->queue->requests[i]->parked;
+			n += !ctl.packet->queue->requests[i]->nowait;
 		if (!ctl.packet->more)
 			break;
 		GM_REQUIRE(gm_raw_receive(&ctl));

@@ -16,7 +16,7 @@ tests=(
 	a_daemon_with_few_descriptors_names_its_own_limit
 )
 # A sanitizer needs more address space than that.
-grep -q '^GM_CFLAGS = .*-fsanitize=' "$top_builddir/Makefile" || tests+=(a_daemon_with_little_memory_says_why_it_reads_no_ledger)
+grep -q '^GM_CFLAGS = .*-fsanitize=' "$top_builddir/Makefile" || tests+=(a_daemon_with_little_memory_says_why_it_reads_no_store)
 [ "${GPUMEM_TEST_BACKEND-}" != cuda ] || tests+=(
 	a_daemon_without_the_gpus_of_its_clients_says_why
 	a_reload_warns_of_a_backend_that_gives_up_what_clients_hold
@@ -110,8 +110,8 @@ a_daemon_with_few_descriptors_names_its_own_limit() {
 	refuses_and_keeps LimitNOFILE=20 'holds more descriptors than this daemon may open.*raise LimitNOFILE= of gpumemd.service'
 }
 
-a_daemon_with_little_memory_says_why_it_reads_no_ledger() {
-	refuses_and_keeps LimitAS=64M 'the ledger cannot be read: Cannot allocate memory; raise LimitAS='
+a_daemon_with_little_memory_says_why_it_reads_no_store() {
+	refuses_and_keeps LimitAS=64M 'the store cannot be read: Cannot allocate memory; raise LimitAS='
 }
 
 a_daemon_without_the_gpus_of_its_clients_says_why() {

@@ -123,7 +123,7 @@ START_TEST(locks_are_taken_in_order_and_dropped_in_any)
 		gm_lock_drop(&outer);
 		gm_lock_drop(&inner);
 	}
-	ck_assert_uint_eq(gm_lock_held()->n, 0);
+	ck_assert_uint_eq(gm_lock_owned()->n, 0);
 }
 END_TEST
 
@@ -145,7 +145,7 @@ START_TEST(any_lock_may_be_tried)
 	ck_assert_ptr_null(taken);
 	gm_lock_drop(&outer);
 	gm_lock_drop(&inner);
-	ck_assert_uint_eq(gm_lock_held()->n, 0);
+	ck_assert_uint_eq(gm_lock_owned()->n, 0);
 }
 END_TEST
 
@@ -206,7 +206,7 @@ START_TEST(a_wait_for_a_condition_drops_its_lock_and_takes_it_again)
 	while (!done)
 		gm_lock_wait(&inner, &changed);
 	ck_assert(!gm_lock_wait_until(&inner, &changed, gm_clock_ns()));
-	ck_assert_uint_eq(gm_lock_held()->n, 1);
+	ck_assert_uint_eq(gm_lock_owned()->n, 1);
 	gm_lock_drop(&inner);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	ck_assert_ptr_nonnull(strstr(said(wait_with_a_later_lock), "the session's lock"));
@@ -220,7 +220,7 @@ START_TEST(a_lock_that_is_made_anew_is_not_held)
 	gm_lock_init(&outer, GM_LOCK_WALKING);
 	gm_lock(&outer);
 	gm_lock_drop(&outer);
-	ck_assert_uint_eq(gm_lock_held()->n, 0);
+	ck_assert_uint_eq(gm_lock_owned()->n, 0);
 }
 END_TEST
 

@@ -367,7 +367,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 		const struct m_session *s = &m->sessions[r->session];
 		r->priority = fake_priority(s->s, 0);
 		must(m, w->priority == r->priority, "priority");
-		must(m, w->parked == !r->waits, "parked");
+		must(m, w->nowait == !r->waits, "nowait");
 		if (!r->until)
 			r->until = m->fake.now + r->wait;
 		must(m, m->fake.now < r->until, "it is past its time");
@@ -386,12 +386,12 @@ static void check_queue(struct model *m, const struct limits *limits,
 		bool held_back = f->level == GM_PRESSURE_LEVEL_CRITICAL && r->priority < top;
 		must(m, r->exact > now || held_back || barred || denied,
 			"it fits and waits: block %d", w->block);
-		must(m, w->block != GM_BLOCK_TURN || barred, "it waits for no one's turn");
+		must(m, w->block != GM_BLOCK_OVERTAKEN || barred, "it waits for no one's turn");
 		if (w->block == GM_BLOCK_LIMIT)
 			must(m, w->owner && matches(s, w->owner), "somebody else's limit");
 		barred |= w->request == holder;
 		listed |= w->request == holder;
-		m->n.turned += w->block == GM_BLOCK_TURN;
+		m->n.turned += w->block == GM_BLOCK_OVERTAKEN;
 		if (!r->endless)
 			continue;
 		waits[r->session] = true;

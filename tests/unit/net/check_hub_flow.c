@@ -207,7 +207,7 @@ START_TEST(a_user_who_asks_little_waits_for_one_turn_of_many_busy_users)
 
 	for (size_t i = 0; i < BUSY; i++) {
 		open_source(&busy[i], 1000 + i);
-		busy[i].takes_ns = GM_HUB_FLOW_TURN_NS;
+		busy[i].takes_ns = GM_HUB_FLOW_QUANTUM_NS;
 	}
 	open_idle(&other, 2000);
 	other.takes_ns = 10 * USEC;

@@ -148,7 +148,7 @@ static inline void expect_alike(const struct source *a, const struct source *b)
 	uint64_t more = used_ns(a) > used_ns(b) ? used_ns(a) - used_ns(b) : used_ns(b) - used_ns(a);
 	uint64_t longest = a->takes_ns > b->takes_ns ? a->takes_ns : b->takes_ns;
 
-	if (more > GM_HUB_FLOW_TURN_NS + longest)
+	if (more > GM_HUB_FLOW_QUANTUM_NS + longest)
 		ck_abort_msg("one had %llu us of the loop, the other %llu us",
 			(unsigned long long)(used_ns(a) / USEC),
 			(unsigned long long)(used_ns(b) / USEC));

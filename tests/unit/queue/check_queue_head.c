@@ -56,7 +56,7 @@ static void expect_held_back(const struct fake_request *by)
 	ck_assert_ptr_eq(fake_queue_holder(&fake, d), &by->r);
 	fake_wait(&fake, &small, c, d, 2 * MiB, GM_WAIT_FOREVER);
 	ck_assert_uint_eq(small.ended, 0);
-	ck_assert_int_eq(small.r.waiting.ask.block, GM_BLOCK_TURN);
+	ck_assert_int_eq(small.r.waiting.ask.block, GM_BLOCK_OVERTAKEN);
 }
 
 /* a was asked for what large lacks, about 6 GiB, when large began to hold others back. a returns 4 GiB of that in time. That is
@@ -172,7 +172,7 @@ START_TEST(what_its_own_user_claims_covers_it_against_that_user_alone)
 	ck_assert_uint_eq(large.ended, 0);
 	ck_assert_ptr_eq(fake_queue_holder(&fake, d), &large.r);
 	fake_wait(&fake, &own, a, d, 2 * MiB, GM_WAIT_FOREVER);
-	ck_assert_int_eq(own.r.waiting.ask.block, GM_BLOCK_TURN);
+	ck_assert_int_eq(own.r.waiting.ask.block, GM_BLOCK_OVERTAKEN);
 
 	/* Another user is served still. */
 	fake_lease(&fake, b, d, 2 * MiB);

@@ -39,7 +39,7 @@ static void script_queue(struct gm_fake *f, void *user)
 	rows[0].overtaken = 5;
 	rows[0].resumed = resumed;
 	rows[1].left_ms = 28990;
-	rows[1].parked = true;
+	rows[1].nowait = true;
 	rows[5].block = (Gm__Wire__Block)77; /* of a newer daemon */
 	if (queue_is_of_runs) {
 		rows[0].client = (char *)"a client with a long name";
@@ -85,11 +85,12 @@ START_TEST(who_waits_is_shown_with_what_for)
 	has(text, "29s         - device");
 	has(text, "guarantee");
 	has(text, "pressure");
-	has(text, "turn");
+	has(text, "overtaken");
 	fits_screen(text, 8);
 	free(text);
 	json_t *json = run_json("queue", script_queue);
-	static const char *const blocks[] = {"limit", "device", "guarantee", "pressure", "turn"};
+	static const char *const blocks[] = {
+		"limit", "device", "guarantee", "pressure", "overtaken"};
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "queue")), 6);
 	for (size_t i = 0; i < 5; i++)
 		equals(json, "queue", i, "block", blocks[i]);
@@ -102,7 +103,7 @@ START_TEST(who_waits_is_shown_with_what_for)
 	equals(json, "queue", 0, "owner_name", "uid:root");
 	ck_assert(json_is_null(at(json, "queue", 0, "left_ms")));
 	ck_assert_int_eq(number(json, "queue", 1, "left_ms"), 28990);
-	ck_assert(json_is_true(at(json, "queue", 1, "parked")));
+	ck_assert(json_is_true(at(json, "queue", 1, "nowait")));
 	/* A name that is not for the asker. */
 	ck_assert(json_is_null(at(json, "queue", 1, "client")));
 	json_decref(json);

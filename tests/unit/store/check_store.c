@@ -183,7 +183,7 @@ START_TEST(a_deposit_of_the_same_name_replaces_the_one_before)
 	ck_assert_int_eq(gm_store_claim(world.store, GM_STORE_PROCESS, 5, &fd), 0);
 	ck_assert_uint_eq(world_content(fd), 1);
 	close(fd);
-	ck_assert_int_eq(gm_store_claim(world.store, GM_STORE_LEDGER, 1, &fd), -ENOENT);
+	ck_assert_int_eq(gm_store_claim(world.store, GM_STORE_RECORDS_FILE, 1, &fd), -ENOENT);
 	world_close(&world, true);
 }
 END_TEST
@@ -514,7 +514,7 @@ START_TEST(without_memory_for_the_ledger_the_daemon_says_so)
 	struct keep_world world;
 
 	world_scratch(path);
-	expect_refusal(&options, -ENOSPC, "the ledger: there is no room");
+	expect_refusal(&options, -ENOSPC, "the store: there is no room");
 	world_open(&world, path);
 	world_close(&world, true);
 }
@@ -527,7 +527,7 @@ static void plant_ledger(const char *path, int fd)
 	int memory = world_memory(1);
 	world_open(&world, path);
 	ck_assert_int_eq(gm_store_deposit(world.store, GM_STORE_CHUNK, 1, memory, NULL), 0);
-	ck_assert_int_eq(gm_store_deposit(world.store, GM_STORE_LEDGER, 1, fd, NULL), 0);
+	ck_assert_int_eq(gm_store_deposit(world.store, GM_STORE_RECORDS_FILE, 1, fd, NULL), 0);
 	world_close(&world, false);
 	close(memory);
 	close(fd);

@@ -129,12 +129,12 @@ static void add_parked(struct gm_tcache *cache, void *ctx)
 {
 	struct sums *sums = ctx;
 
-	sums->n += cache->n_parked;
+	sums->n += cache->n_large;
 	sums->bytes += cache->parked_bytes;
 	sums->most = cache->parked_bytes > sums->most ? cache->parked_bytes : sums->most;
 }
 
-static struct sums parked(void)
+static struct sums large(void)
 {
 	struct sums sums = {0};
 
@@ -148,13 +148,13 @@ static void park_one(uint64_t bytes)
 	size = bytes;
 	in_second(take_one);
 	in_second_beside_others(give_one);
-	ck_assert_uint_eq(parked().n, 1);
+	ck_assert_uint_eq(large().n, 1);
 }
 
 static void all_goes_back(void)
 {
 	gm_arena_trim(arena, UINT64_MAX);
-	ck_assert_uint_eq(parked().n, 0);
+	ck_assert_uint_eq(large().n, 0);
 	ck_assert_uint_eq(w.granted, 0);
 }
 
@@ -212,7 +212,7 @@ START_TEST(a_block_that_is_handed_out_again_is_listed)
 	ck_assert_int_eq(gm_arena_set_cookie(arena, &entries[0], 7), 0);
 
 	/* Whoever listed it must learn that it is freed. */
-	ck_assert(!gm_arena_park(arena, (uintptr_t)again,
+	ck_assert(!gm_arena_tcache_put(arena, (uintptr_t)again,
 		gm_heap_ptrmap_get(&arena->blocks, (uintptr_t)again), GM_STREAM_DONE));
 	ck_assert_int_eq(gm_arena_dealloc(arena, again, DONE, &cookie), 0);
 	ck_assert_uint_eq(cookie, 7);
@@ -226,10 +226,10 @@ START_TEST(another_size_or_thread_gets_another_block)
 	size = MIB - 256;
 	in_second(take_again);
 	ck_assert_ptr_ne(again, block);
-	ck_assert_uint_eq(parked().n, 1);
+	ck_assert_uint_eq(large().n, 1);
 	give(again);
 	give(take(MIB));
-	ck_assert_uint_eq(parked().n, 1);
+	ck_assert_uint_eq(large().n, 1);
 	all_goes_back();
 }
 END_TEST
@@ -239,16 +239,16 @@ START_TEST(what_is_parked_is_bounded)
 	park_one(64 * KIB);
 	in_second(take_many);
 	in_second(give_many);
-	ck_assert_uint_le(parked().n, GM_TCACHE_PARKED);
+	ck_assert_uint_le(large().n, GM_TCACHE_LARGE);
 	ck_assert_uint_eq(stats().active, 0);
 	size = 3 * MIB;
 	in_second(take_many);
 	in_second(give_many);
-	ck_assert_uint_le(parked().most, GM_TCACHE_PARKED_BYTES);
+	ck_assert_uint_le(large().most, GM_TCACHE_LARGE_BYTES);
 	size = 5 * MIB;
 	in_second(take_many);
 	in_second(give_many);
-	ck_assert_uint_le(parked().most, GM_TCACHE_PARKED_BYTES);
+	ck_assert_uint_le(large().most, GM_TCACHE_LARGE_BYTES);
 	ck_assert_uint_eq(stats().active, 0);
 	all_goes_back();
 }
@@ -258,7 +258,7 @@ START_TEST(a_thread_that_has_the_heap_for_itself_again_parks_nothing)
 {
 	park_one(64 * KIB);
 	in_second(give_often);
-	ck_assert_uint_eq(parked().n, 0);
+	ck_assert_uint_eq(large().n, 0);
 	all_goes_back();
 }
 END_TEST
@@ -270,7 +270,7 @@ START_TEST(the_peak_is_that_of_the_program_if_one_thread_allocates_and_another_f
 		block = take(MIB);
 		in_second(give_one);
 	}
-	ck_assert_uint_le(stats().peak, MIB + GM_TCACHE_PARKED_BYTES);
+	ck_assert_uint_le(stats().peak, MIB + GM_TCACHE_LARGE_BYTES);
 	ck_assert_uint_eq(stats().in_use, 0);
 	all_goes_back();
 }
@@ -283,7 +283,7 @@ START_TEST(a_thread_uses_up_what_it_has_parked_before_it_asks_for_more)
 	size = MIB;
 	in_second(take_again);
 	ck_assert_uint_eq(w.granted, granted);
-	ck_assert_uint_eq(parked().n, 0);
+	ck_assert_uint_eq(large().n, 0);
 	give(again);
 }
 END_TEST
@@ -300,7 +300,7 @@ START_TEST(what_is_parked_and_not_used_goes_back_with_a_tick)
 		in_second(use_small);
 		gm_arena_tick(arena, i * SECOND);
 	}
-	ck_assert_uint_eq(parked().n, 0);
+	ck_assert_uint_eq(large().n, 0);
 	all_goes_back();
 }
 END_TEST
@@ -321,7 +321,7 @@ START_TEST(nobody_waits_for_anothers_request_beside_what_is_parked)
 	ck_assert_int_eq(pthread_create(&thread, NULL, take_large, NULL), 0);
 	world_await_gets(&w, 1);
 	in_second_beside_others(give_one);
-	ck_assert_uint_eq(parked().n, 1);
+	ck_assert_uint_eq(large().n, 1);
 	give(take(MIB)); /* would hang here */
 	world_release_gets(&w);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
@@ -333,7 +333,7 @@ START_TEST(another_thread_in_need_gets_what_is_parked)
 	park_one(2 * MIB);
 	w.capacity = w.granted;
 	give(take(2 * MIB));
-	ck_assert_uint_eq(parked().n, 0);
+	ck_assert_uint_eq(large().n, 0);
 }
 END_TEST
 
@@ -359,11 +359,11 @@ START_TEST(a_stream_gets_only_what_it_may_use)
 	asked = stream = ANY;
 	in_second(take_again);
 	in_second(give_again);
-	ck_assert_uint_eq(parked().n, 1);
+	ck_assert_uint_eq(large().n, 1);
 
 	/* It goes back when the device is done with it, not before. */
 	gm_arena_trim(arena, UINT64_MAX);
-	ck_assert_uint_eq(parked().n, 0);
+	ck_assert_uint_eq(large().n, 0);
 	ck_assert_uint_ne(w.granted, 0);
 	world_finish_all(&w);
 	gm_arena_trim(arena, UINT64_MAX);
@@ -455,8 +455,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("arena park");
-	TCase *tests = tcase_create("park"), *streams = tcase_create("streams");
+	Suite *suite = suite_create("arena cache");
+	TCase *tests = tcase_create("cache"), *streams = tcase_create("streams");
 	TCase *crowd = tcase_create("crowd");
 
 	tcase_add_checked_fixture(tests, setup_plain, teardown_second);
