@@ -22,6 +22,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/text/uid_name.h"
 #include "common/wire/seqpacket.h"
 #include "daemon/net/listener_socket.h"
 
@@ -29,6 +30,8 @@
 /* Maximum time to wait for the end of a daemon that has the path, and how often to look, in ms. */
 #define GM_LISTENER_SOCKET_CLAIM_MS 1000
 #define GM_LISTENER_SOCKET_LOOK_MS  20
+/* Bytes of a program's name, as the kernel has it. */
+#define LISTENER_SOCKET_PROGRAM 32
 
 /* Says that something failed with errno. */
 static int listener_socket_fail(const char *what, char why[GM_LISTENER_SOCKET_WHY])
@@ -211,19 +214,62 @@ static pid_t listener_socket_find_listener(const char *path)
 	return who.pid;
 }
 
+/* Reads the user and the program of a process. Returns whether it is gpumemd. */
+static bool listener_socket_look_at(
+	pid_t pid, char user[GM_UID_NAME_TEXT], char program[LISTENER_SOCKET_PROGRAM])
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(user, GM_UID_NAME_TEXT, "another user");
+	snprintf(program, LISTENER_SOCKET_PROGRAM, "a program");
+	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+	if (stat(path, &st) == 0)
+		gm_uid_name_say(st.st_uid, user);
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return false;
+	if (fgets(program, LISTENER_SOCKET_PROGRAM, file))
+		program[strcspn(program, "\n")] = '\0';
+	fclose(file);
+	return strcmp(program, "gpumemd") == 0;
+}
+
+/* Nobody listens, and a process has the lock. holder: as gm_path_lock_holder() says. */
+static void listener_socket_refuse_locked(
+	const char *path, pid_t holder, char why[GM_LISTENER_SOCKET_WHY])
+{
+	char user[GM_UID_NAME_TEXT], program[LISTENER_SOCKET_PROGRAM];
+
+	if (holder <= 0)
+		snprintf(why, GM_LISTENER_SOCKET_WHY,
+			"a process that cannot be seen from here holds the lock %.150s.lock; as root, "
+			"outside of containers, 'fuser -v %.150s.lock' shows it: end it, or use --socket "
+			"with another path",
+			path, path);
+	else if (listener_socket_look_at(holder, user, program))
+		snprintf(why, GM_LISTENER_SOCKET_WHY,
+			"another gpumemd (pid %d, %s) has %.200s, but somebody has removed the socket, so "
+			"that no client can connect; run 'kill %d', then start gpumemd again: what "
+			"clients hold waits for it",
+			(int)holder, user, path, (int)holder);
+	else
+		snprintf(why, GM_LISTENER_SOCKET_WHY,
+			"%s (pid %d, %s), which is no gpumemd, holds the lock %.200s.lock; end it with "
+			"'kill %d' as %s or as root, or use --socket with another path",
+			program, (int)holder, user, path, (int)holder, user);
+}
+
 static int listener_socket_refuse_second(const char *path, char why[GM_LISTENER_SOCKET_WHY])
 {
-	pid_t pid = listener_socket_find_listener(path), holder = gm_path_lock_holder(path);
+	pid_t pid = listener_socket_find_listener(path);
 	char whose[32] = "";
 
 	if (pid > 0)
 		snprintf(whose, sizeof(whose), " (pid %d)", (int)pid);
-	if (!pid && holder > 0)
-		snprintf(why, GM_LISTENER_SOCKET_WHY,
-			"another gpumemd (pid %d) has %.200s, but somebody has removed the socket, so that "
-			"no client can connect; run 'kill %d', then start gpumemd again: what clients "
-			"hold waits for it",
-			(int)holder, path, (int)holder);
+	if (!pid)
+		listener_socket_refuse_locked(path, gm_path_lock_holder(path), why);
 	else
 		snprintf(why, GM_LISTENER_SOCKET_WHY,
 			"another gpumemd%s already listens on %.150s; 'gpumemctl status --socket %.150s' "

@@ -3,11 +3,13 @@
 /* The socket: one that the daemon makes, and one that the service manager made. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -15,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/system/path.h"
 #include "daemon/net/listener_socket.h"
 #include "tests/tap.h"
 
@@ -131,6 +134,38 @@ START_TEST(a_daemon_that_is_ending_does_not_keep_the_next_one_away)
 }
 END_TEST
 
+/* The test is no gpumemd. It holds the lock as any program can that may write in the folder. */
+START_TEST(a_lock_of_another_program_is_named_with_its_user_and_pid)
+{
+	struct gm_listener_socket endpoint;
+	char folder[] = "/tmp/gpumem-endpoint-XXXXXX";
+	char path[64], lock[80], why[GM_LISTENER_SOCKET_WHY], pid[32];
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/socket", folder);
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+	ck_assert_int_eq(gm_listener_socket_open(&endpoint, path, 0666, "", why), -EADDRINUSE);
+	snprintf(pid, sizeof(pid), "(pid %d, user ", (int)getpid());
+	/* Some file systems hide which process has a lock. */
+	if (gm_path_lock_holder(path) > 0) {
+		ck_assert_msg(strncmp(why, "check_listener", strlen("check_listener")) == 0 &&
+				      strstr(why, pid) &&
+				      strstr(why, ", which is no gpumemd, holds the lock /tmp/") &&
+				      strstr(why, "end it with 'kill "),
+			"%s", why);
+	} else {
+		ck_assert_msg(strstr(why, "a process that cannot be seen from here") &&
+				      strstr(why, "'fuser -v /tmp/"),
+			"%s", why);
+	}
+	close(fd);
+	unlink(lock);
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 /* ---- a socket that the service manager made */
 
 /* A path that leaves no room for a 0 byte in its address. */
@@ -177,6 +212,7 @@ int main(void)
 
 	tcase_add_test(tests, a_daemon_that_starts_never_denies_its_socket_to_those_who_may_use_it);
 	tcase_add_test(tests, a_daemon_that_is_ending_does_not_keep_the_next_one_away);
+	tcase_add_test(tests, a_lock_of_another_program_is_named_with_its_user_and_pid);
 	tcase_add_test(tests, a_passed_socket_has_its_whole_path);
 	tcase_add_test(tests, one_without_a_path_is_taken_too);
 	suite_add_tcase(suite, tests);
