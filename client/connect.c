@@ -17,6 +17,7 @@
 
 #include "client/buffer/buffer.h"
 #include "client/device/map_chunks.h"
+#include "client/device/retired.h"
 #include "client/memory/alloc.h"
 #include "client/memory/alloc_managed.h"
 #include "client/memory/pinned.h"
@@ -119,11 +120,10 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_lock_deinit(&session->declaring);
 	gm_lock_deinit(&session->flushing);
 	gm_lock_deinit(&session->ending);
-	gm_lock_deinit(&session->settling);
-	gm_lock_deinit(&session->unpinning);
 	gm_lock_deinit(&session->walking);
 	gm_lock_deinit(&session->listing);
 	gm_lock_deinit(&session->opening);
+	gm_retired_deinit(session);
 	gm_captures_deinit(&session->captures);
 	free(session);
 }
@@ -154,8 +154,10 @@ void gpumem_disconnect(gpumem_session *session)
 static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 {
 	struct gpumem_session *session = calloc(1, sizeof(*session));
-	if (!session)
+	if (!session || gm_retired_init(session) < 0) {
+		free(session);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
+	}
 	session->wakeup = -1;
 	session->resume = gm_session_resumption;
 	session->trim_regions = gm_region_trim;
@@ -164,8 +166,6 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	gm_lock_init(&session->lock, GM_LOCK_SESSION);
 	gm_lock_init(&session->flushing, GM_LOCK_FLUSHING);
 	gm_lock_init(&session->declaring, GM_LOCK_DECLARING);
-	gm_lock_init(&session->settling, GM_LOCK_SETTLING);
-	gm_lock_init(&session->unpinning, GM_LOCK_UNPINNING);
 	gm_lock_init(&session->ending, GM_LOCK_ENDING);
 	gm_lock_init(&session->walking, GM_LOCK_WALKING);
 	gm_lock_init(&session->listing, GM_LOCK_LISTING);

@@ -100,12 +100,12 @@ static gpumem_status resize_check_stream(const struct buffer_resize *r)
 
 static void resize_settle_begin(const struct buffer_resize *r)
 {
-	gm_lock(&r->session->settling);
+	gm_lock(&r->session->retired->settling);
 }
 
 static void resize_settle_end(const struct buffer_resize *r)
 {
-	gm_lock_drop(&r->session->settling);
+	gm_lock_drop(&r->session->retired->settling);
 }
 
 /* Whether chunks can be added and taken away one by one. */

@@ -15,9 +15,9 @@
 
 bool gm_buffer_retired_has(const struct gpumem_buffer *buffer)
 {
-	gm_lock(&buffer->session->settling);
+	gm_lock(&buffer->session->retired->settling);
 	bool has = buffer->tail != NULL;
-	gm_lock_drop(&buffer->session->settling);
+	gm_lock_drop(&buffer->session->retired->settling);
 	return has;
 }
 

@@ -332,9 +332,9 @@ static uint64_t evict_give(struct gpumem_buffer *buffer, struct gm_spill *spill)
 /* Whether a part that was cut off has not gone back yet. (buffer_retired.c calls this file.) */
 static bool evict_has_tail(const struct gpumem_buffer *buffer)
 {
-	gm_lock(&buffer->session->settling);
+	gm_lock(&buffer->session->retired->settling);
 	bool has = buffer->tail != NULL;
-	gm_lock_drop(&buffer->session->settling);
+	gm_lock_drop(&buffer->session->retired->settling);
 	return has;
 }
 

@@ -6,6 +6,8 @@
  */
 #include "client/device/retired.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <utlist.h>
 
 #include "client/device/map_await.h"
@@ -17,6 +19,29 @@
 #define POLL_IDLE_NS (50 * GM_NS_PER_MS)
 /* An event that is recorded while nothing is launched should pass within this time. */
 #define IDLE_NS (200 * GM_NS_PER_US)
+
+int gm_retired_init(struct gpumem_session *session)
+{
+	struct gm_retired_list *list = calloc(1, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	gm_lock_init(&list->settling, GM_LOCK_SETTLING);
+	gm_lock_init(&list->unpinning, GM_LOCK_UNPINNING);
+	session->retired = list;
+	return 0;
+}
+
+void gm_retired_deinit(struct gpumem_session *session)
+{
+	struct gm_retired_list *list = session->retired;
+
+	if (!list)
+		return;
+	gm_lock_deinit(&list->settling);
+	gm_lock_deinit(&list->unpinning);
+	free(list);
+	session->retired = NULL;
+}
 
 bool gm_retired_needed(const struct gm_session_device *device)
 {
@@ -41,7 +66,7 @@ static void retired_forget(struct gm_retired *item)
 static void retired_put(struct gpumem_session *session, struct gm_retired *list)
 {
 	gm_lock(&session->lock);
-	LL_CONCAT(session->retired, list);
+	LL_CONCAT(session->retired->items, list);
 	gm_lock_drop(&session->lock);
 }
 
@@ -56,9 +81,9 @@ void gm_retired_add(struct gpumem_session *session, struct gm_retired *item,
 		retired_try_record(item);
 
 	/* This thread counts first: a thread that finds nothing to settle must be right. */
-	atomic_fetch_add(&session->n_retired, 1);
+	atomic_fetch_add(&session->retired->n, 1);
 	gm_lock(&session->lock);
-	LL_PREPEND(session->retired, item);
+	LL_PREPEND(session->retired->items, item);
 	gm_lock_drop(&session->lock);
 	gm_session_wake(session);
 }
@@ -73,7 +98,7 @@ void gm_retired_renew(struct gm_retired *item)
 /* Takes all items with this condition out of the list. They still count. */
 static struct gm_retired *retired_take(struct gpumem_session *session, enum gm_retired_when when)
 {
-	struct gm_retired *taken = NULL, **end = &taken, **at = &session->retired, *item;
+	struct gm_retired *taken = NULL, **end = &taken, **at = &session->retired->items, *item;
 
 	gm_lock(&session->lock);
 	while ((item = *at)) {
@@ -116,7 +141,7 @@ static struct gm_retired *retired_take_if_idle(struct gpumem_session *session)
 	const struct gm_retired *item;
 
 	gm_lock(&session->lock);
-	LL_SEARCH_SCALAR(session->retired, item, when, GM_RETIRED_IDLE);
+	LL_SEARCH_SCALAR(session->retired->items, item, when, GM_RETIRED_IDLE);
 	const struct gm_session_device *d = item ? item->device : NULL;
 	gm_lock_drop(&session->lock);
 
@@ -131,14 +156,14 @@ struct gm_retired *gm_retired_take_back(struct gpumem_session *session,
 	struct gm_retired *item;
 
 	gm_lock(&session->lock);
-	LL_FOREACH (session->retired, item)
+	LL_FOREACH (session->retired->items, item)
 		if (item->when == GM_RETIRED_IDLE && fits(item, ctx))
 			break;
 	if (item)
-		LL_DELETE(session->retired, item);
+		LL_DELETE(session->retired->items, item);
 	gm_lock_drop(&session->lock);
 	if (item)
-		atomic_fetch_sub(&session->n_retired, 1);
+		atomic_fetch_sub(&session->retired->n, 1);
 	return item;
 }
 
@@ -150,7 +175,7 @@ static struct gm_retired *retired_end(
 
 	LL_FOREACH_SAFE (list, item, tmp) {
 		if (item->end(item, may)) {
-			atomic_fetch_sub(&session->n_retired, 1);
+			atomic_fetch_sub(&session->retired->n, 1);
 			continue;
 		}
 		item->when = GM_RETIRED_READY;
@@ -163,9 +188,9 @@ void gm_retired_settle(struct gpumem_session *session, enum gm_retired_may may)
 {
 	struct gm_retired *rest, *idle, *ready;
 
-	if (!atomic_load(&session->n_retired))
+	if (!atomic_load(&session->retired->n))
 		return;
-	gm_lock(&session->settling);
+	gm_lock(&session->retired->settling);
 	rest = retired_end(session, retired_take_passed(session), GM_RETIRED_NO_WAIT);
 	idle = retired_end(session, retired_take_if_idle(session), GM_RETIRED_NO_WAIT);
 	/* With the items that the two calls above have added again. */
@@ -174,15 +199,15 @@ void gm_retired_settle(struct gpumem_session *session, enum gm_retired_may may)
 	LL_CONCAT(rest, ready);
 	if (may == GM_RETIRED_NO_WAIT)
 		retired_put(session, rest);
-	gm_lock_drop(&session->settling);
+	gm_lock_drop(&session->retired->settling);
 	if (may == GM_RETIRED_NO_WAIT)
 		return;
 
 	/* Threads that need other memory must not wait for the driver. A thread that needs this memory waits for the
 	 * thread that gives the memory back. */
-	gm_lock(&session->unpinning);
+	gm_lock(&session->retired->unpinning);
 	retired_put(session, retired_end(session, rest, may));
-	gm_lock_drop(&session->unpinning);
+	gm_lock_drop(&session->retired->unpinning);
 }
 
 bool gm_retired_end_idle(struct gpumem_session *session)
@@ -201,8 +226,8 @@ void gm_retired_end_all(struct gpumem_session *session)
 	/* The end of an item may add other items. */
 	for (;;) {
 		gm_lock(&session->lock);
-		list = session->retired;
-		session->retired = NULL;
+		list = session->retired->items;
+		session->retired->items = NULL;
 		gm_lock_drop(&session->lock);
 		if (!list)
 			return;
@@ -226,11 +251,11 @@ uint64_t gm_retired_next(struct gpumem_session *session, uint64_t now_ns)
 	size_t others = 0;
 
 	/* With those that a thread has taken out to look at them. */
-	size_t n = atomic_load(&session->n_retired);
+	size_t n = atomic_load(&session->retired->n);
 	if (n == 0)
 		return UINT64_MAX;
 	gm_lock(&session->lock);
-	LL_FOREACH (session->retired, item)
+	LL_FOREACH (session->retired->items, item)
 		others += item->when != GM_RETIRED_EVENT;
 	gm_lock_drop(&session->lock);
 	return now_ns + (others >= n ? POLL_IDLE_NS : POLL_NS);

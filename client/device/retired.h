@@ -42,6 +42,19 @@ struct gm_retired {
 	struct gm_retired *next;
 };
 
+/* The items of a session. */
+struct gm_retired_list {
+	struct gm_retired *items; /* of the session's lock */
+	_Atomic uint64_t n;       /* items, with those that a thread has taken out */
+	struct gm_lock settling;  /* held while items are unmapped and given back */
+	struct gm_lock unpinning; /* held while those are for which the driver waits */
+};
+
+/* Makes the session's list. On error, returns -ENOMEM. */
+int gm_retired_init(struct gpumem_session *session);
+/* Frees the list, which is empty or was not made. */
+void gm_retired_deinit(struct gpumem_session *session);
+
 /* Whether work could be under way when the program frees memory of this device. If not, nothing has to wait
  * for an event. */
 bool gm_retired_needed(const struct gm_session_device *device);

@@ -70,7 +70,7 @@ static gpumem_status pause_copy_out(struct gpumem_region *region, const struct g
 	/* The content that the last resume brought back may still have its host memory, on its way to the daemon. */
 	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	/* The library's thread may bring it there just after the daemon has refused. */
-	const bool coming = atomic_load(&session->n_retired);
+	const bool coming = atomic_load(&session->retired->n);
 	gpumem_status status = gm_spill_out_parts(session, region->device, parts, region->n_pieces,
 		region->tag, &wait, &region->content);
 	if ((status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT) || !coming)

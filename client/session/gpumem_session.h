@@ -35,7 +35,7 @@ struct gm_lease_return_item;
 struct gm_map_ops;
 struct gm_pinned_block;
 struct gm_requests;
-struct gm_retired;
+struct gm_retired_list;
 struct gm_session_lease;
 struct gm_supply;
 struct gm_thread;
@@ -131,25 +131,22 @@ struct gpumem_session {
 	struct gm_conn_request
 		goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
-	uint64_t spill_rounds; /* used only by the thread: how often it evicted buffers */
+	struct gm_retired_list *retired; /* freed, and not given back: client/device/retired.h */
+	uint64_t spill_rounds;           /* used only by the thread: how often it evicted buffers */
 
 	_Atomic uint64_t copy_limit; /* pinned bytes that the rings of transfers may have */
 	_Atomic uint64_t copy_used;  /* that they have now */
 	struct gm_captures captures; /* memory that graphs use */
 	struct gm_lock opening;      /* held while a device's mapping is made */
 	struct gm_lock listing;      /* held while the heap's blocks are listed in the page */
-	struct gm_lock walking;  /* held while a thread goes through the regions without the lock */
-	struct gm_lock settling; /* held while retired items are unmapped and given back */
-	struct gm_lock unpinning; /* held while those are for which the driver waits */
-	struct gm_lock ending;    /* held while a call of the program ends what was set aside */
+	struct gm_lock walking; /* held while a thread goes through the regions without the lock */
+	struct gm_lock ending;  /* held while a call of the program ends what was set aside */
 	_Atomic uint64_t endings; /* how often that was done, by any thread */
 	struct gm_lock flushing;  /* held while kept returns are sent */
 	struct gm_lock
-		declaring;     /* held while the library tells the daemon that less is declared */
-	_Atomic bool declares; /* something was ever declared */
-	_Atomic uint64_t
-		n_retired; /* items of the retire list, with those that a thread has taken out */
-	_Atomic bool kept; /* something could not be unmapped and is still mapped */
+		declaring;       /* held while the library tells the daemon that less is declared */
+	_Atomic bool declares;   /* something was ever declared */
+	_Atomic bool kept;       /* something could not be unmapped and is still mapped */
 	_Atomic bool makers_due; /* the makers of opened buffers with signals are to be asked for */
 	_Atomic uint32_t names_awaited; /* calls that wait until a name is published */
 
@@ -198,7 +195,6 @@ struct gpumem_session {
 	struct gpumem_chunk *chunks;    /* that are not destroyed */
 	struct gpumem_managed *managed; /* managed memory that is not destroyed */
 	struct gpumem_buffer *list;     /* buffers that are not destroyed */
-	struct gm_retired *retired;     /* freed, and not given back: client/device/retired.h */
 };
 
 /* Every call begins with this check; gm_session_refused() says why it failed. */

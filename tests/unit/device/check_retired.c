@@ -11,8 +11,6 @@
 
 static struct gpumem_session session = {
 	.lock = GM_LOCK_INITIALIZER(GM_LOCK_SESSION),
-	.settling = GM_LOCK_INITIALIZER(GM_LOCK_SETTLING),
-	.unpinning = GM_LOCK_INITIALIZER(GM_LOCK_UNPINNING),
 };
 static bool finished;      /* whether the device has finished */
 static uint64_t next_seen; /* when another thread would look again while one looks */
@@ -74,8 +72,7 @@ static void set_up(void)
 {
 	finished = false;
 	next_seen = 0;
-	session.retired = NULL;
-	atomic_store(&session.n_retired, 0);
+	ck_assert_int_eq(gm_retired_init(&session), 0);
 	session.wake = eventfd(0, EFD_CLOEXEC);
 	ck_assert_int_ge(session.wake, 0);
 	atomic_store(&device.map, &ops);
@@ -83,6 +80,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
+	gm_retired_deinit(&session);
 	close(session.wake);
 }
 
