@@ -120,7 +120,6 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_lock_deinit(&session->declaring);
 	gm_lock_deinit(&session->flushing);
 	gm_lock_deinit(&session->ending);
-	gm_lock_deinit(&session->walking);
 	gm_lock_deinit(&session->listing);
 	gm_lock_deinit(&session->opening);
 	gm_retired_deinit(session);
@@ -167,7 +166,6 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	gm_lock_init(&session->flushing, GM_LOCK_FLUSHING);
 	gm_lock_init(&session->declaring, GM_LOCK_DECLARING);
 	gm_lock_init(&session->ending, GM_LOCK_ENDING);
-	gm_lock_init(&session->walking, GM_LOCK_WALKING);
 	gm_lock_init(&session->listing, GM_LOCK_LISTING);
 	gm_lock_init(&session->opening, GM_LOCK_OPENING);
 	gm_captures_init(&session->captures);
@@ -176,6 +174,8 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	int r = session->wake < 0 ? -errno : gm_fork_mark(&session->mark);
 	if (r == 0)
 		r = gm_requests_init(session);
+	if (r == 0)
+		r = gm_region_list_init(session);
 	if (r < 0) {
 		connect_session_free(session);
 		return gm_error(

@@ -513,11 +513,24 @@ void gpumem_region_destroy(gpumem_region *region)
 	region_free(region, true);
 }
 
+int gm_region_list_init(struct gpumem_session *session)
+{
+	session->regions = calloc(1, sizeof(*session->regions));
+	if (!session->regions)
+		return -ENOMEM;
+	gm_lock_init(&session->regions->walking, GM_LOCK_WALKING);
+	return 0;
+}
+
 void gm_region_drop_all(struct gpumem_session *session)
 {
 	struct gpumem_region *region, *tmp;
 
-	DL_FOREACH_SAFE (session->regions, region, tmp)
+	if (!session->regions)
+		return;
+	DL_FOREACH_SAFE (session->regions->first, region, tmp)
 		region_free(region, false);
+	gm_lock_deinit(&session->regions->walking);
+	free(session->regions);
 	session->regions = NULL;
 }

@@ -10,7 +10,9 @@
  * gpumem_alloc(), nor what a program keeps in a region.
  */
 
-/* Ends all regions without a message: the session ends. */
+/* Makes the session's list of regions. On error, returns -ENOMEM. */
+int gm_region_list_init(struct gpumem_session *session);
+/* Ends all regions without a message, and frees the list, if it was made: the session ends. */
 void gm_region_drop_all(struct gpumem_session *session);
 
 #endif

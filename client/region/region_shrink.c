@@ -44,11 +44,11 @@ uint64_t gm_region_trim(struct gpumem_session *session, uint32_t device, uint64_
 	struct gpumem_region *region;
 	uint64_t returned = 0;
 
-	gm_lock(&session->walking);
-	DL_FOREACH (session->regions, region)
+	gm_lock(&session->regions->walking);
+	DL_FOREACH (session->regions->first, region)
 		if (region->device == device && returned < bytes)
 			returned += region_shrink(region, bytes - returned);
-	gm_lock_drop(&session->walking);
+	gm_lock_drop(&session->regions->walking);
 	return returned;
 }
 
@@ -71,11 +71,11 @@ void gm_region_recount(struct gpumem_session *session, uint32_t device)
 {
 	struct gpumem_region *region;
 
-	gm_lock(&session->walking);
-	DL_FOREACH (session->regions, region)
+	gm_lock(&session->regions->walking);
+	DL_FOREACH (session->regions->first, region)
 		if (region->device == device)
 			region_shrink_recount(region);
-	gm_lock_drop(&session->walking);
+	gm_lock_drop(&session->regions->walking);
 }
 
 uint64_t gm_region_tick(struct gpumem_session *session, uint64_t now_ns)
@@ -83,11 +83,11 @@ uint64_t gm_region_tick(struct gpumem_session *session, uint64_t now_ns)
 	struct gpumem_region *region;
 	uint64_t next = GM_ARENA_NEVER;
 
-	gm_lock(&session->walking);
-	DL_FOREACH (session->regions, region) {
+	gm_lock(&session->regions->walking);
+	DL_FOREACH (session->regions->first, region) {
 		next = gm_u64_min(next, gm_arena_range_tick(region->arena, now_ns));
 		region_shrink_recount(region);
 	}
-	gm_lock_drop(&session->walking);
+	gm_lock_drop(&session->regions->walking);
 	return next;
 }

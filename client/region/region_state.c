@@ -25,7 +25,7 @@ struct gpumem_region *gm_region_find(struct gpumem_session *session, const char 
 {
 	struct gpumem_region *region;
 
-	DL_FOREACH (session->regions, region)
+	DL_FOREACH (session->regions->first, region)
 		if (strcmp(region->tag, tag) == 0)
 			return region;
 	return NULL;
@@ -128,15 +128,15 @@ gpumem_status gm_region_enlist(struct gpumem_region *region)
 {
 	struct gpumem_session *session = region->session;
 
-	gm_lock(&session->walking);
+	gm_lock(&session->regions->walking);
 	gm_lock(&session->lock);
 	bool taken = gm_region_find(session, region->tag) != NULL;
 	if (!taken) {
-		DL_APPEND(session->regions, region);
+		DL_APPEND(session->regions->first, region);
 		region_state_device(region)->buffers++;
 	}
 	gm_lock_drop(&session->lock);
-	gm_lock_drop(&session->walking);
+	gm_lock_drop(&session->regions->walking);
 	if (taken)
 		return gm_error(GPUMEM_E_BUSY,
 			"this session has a region \"%s\" already: destroy it first, or use "
@@ -150,9 +150,9 @@ void gm_region_unlist(struct gpumem_region *region)
 	struct gpumem_session *session = region->session;
 	struct gm_session_device *d = region_state_device(region);
 
-	gm_lock(&session->walking);
+	gm_lock(&session->regions->walking);
 	gm_lock(&session->lock);
-	DL_DELETE(session->regions, region);
+	DL_DELETE(session->regions->first, region);
 	d->buffers--;
 	d->buffer_held -= region->counted;
 	d->buffer_in_use -= region->counted - region->spare;
@@ -161,7 +161,7 @@ void gm_region_unlist(struct gpumem_region *region)
 	region_count_kept(region, 0, 0);
 	gm_session_pages_row_remove(&session->pages, region->device, region->row);
 	gm_lock_drop(&session->lock);
-	gm_lock_drop(&session->walking);
+	gm_lock_drop(&session->regions->walking);
 
 	(void)gm_page_publish_use(session, region->device);
 	if (session->counted < session->devices)

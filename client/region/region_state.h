@@ -58,6 +58,12 @@ struct gpumem_region {
 	struct gpumem_region *prev, *next;
 };
 
+/* The regions of a session. */
+struct gm_region_list {
+	struct gpumem_region *first; /* of the session's lock; regions that are not destroyed */
+	struct gm_lock walking; /* held while a thread goes through the regions without that lock */
+};
+
 /* The session is locked. */
 struct gpumem_region *gm_region_find(struct gpumem_session *session, const char *tag);
 /* Adds a region to the session, unless there is one with its tag. */

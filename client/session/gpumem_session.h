@@ -35,6 +35,7 @@ struct gm_lease_return_item;
 struct gm_map_ops;
 struct gm_pinned_block;
 struct gm_requests;
+struct gm_region_list;
 struct gm_retired_list;
 struct gm_session_lease;
 struct gm_supply;
@@ -131,6 +132,7 @@ struct gpumem_session {
 	struct gm_conn_request
 		goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
+	struct gm_region_list *regions;  /* client/region/region_state.h */
 	struct gm_retired_list *retired; /* freed, and not given back: client/device/retired.h */
 	uint64_t spill_rounds;           /* used only by the thread: how often it evicted buffers */
 
@@ -139,10 +141,9 @@ struct gpumem_session {
 	struct gm_captures captures; /* memory that graphs use */
 	struct gm_lock opening;      /* held while a device's mapping is made */
 	struct gm_lock listing;      /* held while the heap's blocks are listed in the page */
-	struct gm_lock walking; /* held while a thread goes through the regions without the lock */
-	struct gm_lock ending;  /* held while a call of the program ends what was set aside */
-	_Atomic uint64_t endings; /* how often that was done, by any thread */
-	struct gm_lock flushing;  /* held while kept returns are sent */
+	struct gm_lock ending;       /* held while a call of the program ends what was set aside */
+	_Atomic uint64_t endings;    /* how often that was done, by any thread */
+	struct gm_lock flushing;     /* held while kept returns are sent */
 	struct gm_lock
 		declaring;       /* held while the library tells the daemon that less is declared */
 	_Atomic bool declares;   /* something was ever declared */
@@ -191,7 +192,6 @@ struct gpumem_session {
 	unsigned asking_older;          /* those of them that began before the last resume */
 	struct gm_pinned_block *blocks; /* pinned memory, if each block is a buffer: pinned.c */
 	struct gpumem_batch *batches;   /* that are not destroyed */
-	struct gpumem_region *regions;  /* likewise */
 	struct gpumem_chunk *chunks;    /* that are not destroyed */
 	struct gpumem_managed *managed; /* managed memory that is not destroyed */
 	struct gpumem_buffer *list;     /* buffers that are not destroyed */
