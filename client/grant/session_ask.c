@@ -169,7 +169,7 @@ static void ask_write(struct ask_message *message, struct gm_lease_call *call,
 		ask_write_lease(message, call, wanted);
 }
 
-gpumem_status gm_reclaim_ask_obtain(struct gpumem_session *session,
+gpumem_status gm_session_ask_obtain(struct gpumem_session *session,
 	const struct gm_session_ask_wanted *wanted, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
@@ -198,7 +198,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks)
 {
 	const struct gm_session_ask_wanted wanted = {.what = *what, .wait = *wait};
-	return gm_reclaim_ask_obtain(session, &wanted, ret_lease, ret_chunks);
+	return gm_session_ask_obtain(session, &wanted, ret_lease, ret_chunks);
 }
 
 gpumem_status gm_session_lease_open(struct gpumem_session *session,
@@ -206,7 +206,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	struct gm_session_chunk **ret_chunks)
 {
 	const struct gm_session_ask_wanted wanted = {.token = token, .index = index};
-	return gm_reclaim_ask_obtain(session, &wanted, ret_lease, ret_chunks);
+	return gm_session_ask_obtain(session, &wanted, ret_lease, ret_chunks);
 }
 
 gpumem_status gm_session_lease_attach(struct gpumem_session *session,
@@ -214,7 +214,7 @@ gpumem_status gm_session_lease_attach(struct gpumem_session *session,
 	struct gm_session_chunk **ret_chunks)
 {
 	const struct gm_session_ask_wanted wanted = {.name = name, .wait.deadline_ns = deadline_ns};
-	return gm_reclaim_ask_obtain(session, &wanted, ret_lease, ret_chunks);
+	return gm_session_ask_obtain(session, &wanted, ret_lease, ret_chunks);
 }
 
 gpumem_status gm_session_lease_resize(struct gpumem_session *session,
@@ -223,7 +223,7 @@ gpumem_status gm_session_lease_resize(struct gpumem_session *session,
 {
 	const struct gm_session_ask_wanted wanted = {
 		.what.bytes = bytes, .wait = *wait, .resized = lease, .user_bytes = user_bytes};
-	return gm_reclaim_ask_obtain(session, &wanted, NULL, ret_chunks);
+	return gm_session_ask_obtain(session, &wanted, NULL, ret_chunks);
 }
 
 /* ---- asks whose caller does not wait */
@@ -291,7 +291,7 @@ uint64_t gm_session_ask_overdue_ns(const struct gm_session_ask *ask)
 	return ask->overdue_ns;
 }
 
-bool gm_reclaim_ask_lost(const struct gm_session_ask *ask, uint64_t *ret_until_ns)
+bool gm_session_ask_lost(const struct gm_session_ask *ask, uint64_t *ret_until_ns)
 {
 	const struct gm_wait_patience *patience = &ask->base.call.patience;
 

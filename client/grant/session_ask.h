@@ -5,7 +5,7 @@
 #include "client/grant/session_lease.h"
 
 /*
- * A request for memory. There are two ways to its end. gm_reclaim_ask_obtain() sends the request and waits on the
+ * A request for memory. There are two ways to its end. gm_session_ask_obtain() sends the request and waits on the
  * calling thread. A caller that does not wait makes an ask, sends it, and sends it again if the connection
  * ends before the answer; when the request has ended, gm_session_ask_finish() takes what it brought. None of the
  * other functions waits, except that gm_session_ask_finish() asks again for handles that the kernel dropped. One
@@ -33,7 +33,7 @@ struct gm_session_ask_wanted {
 
 /* Asks, and waits as wanted->wait says. On success the caller owns the chunks and, unless the request grew
  * one, the lease; ret_lease may be NULL then. */
-gpumem_status gm_reclaim_ask_obtain(struct gpumem_session *session,
+gpumem_status gm_session_ask_obtain(struct gpumem_session *session,
 	const struct gm_session_ask_wanted *wanted, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
 
@@ -69,7 +69,7 @@ bool gm_session_ask_ended(const struct gm_session_ask *ask);
 /* When its answer is overdue. */
 uint64_t gm_session_ask_overdue_ns(const struct gm_session_ask *ask);
 /* Whether the connection ended before the answer, and until when the ask may wait for the daemon then. */
-bool gm_reclaim_ask_lost(const struct gm_session_ask *ask, uint64_t *ret_until_ns);
+bool gm_session_ask_lost(const struct gm_session_ask *ask, uint64_t *ret_until_ns);
 /*
  * Takes the result of a request that has ended. If *ret_lost is set afterwards, the connection ended
  * first: the ask stays, and can be sent again. Otherwise the ask is freed. GPUMEM_E_DISCONNECTED then

@@ -276,7 +276,7 @@ static gpumem_status alloc_slowly(struct gpumem_session *session, uint32_t devic
 		struct gm_session_chunk *chunks = NULL;
 
 		gm_alloc_ask(wanted, &asked);
-		status = gm_reclaim_ask_obtain(session, &asked, &lease, &chunks);
+		status = gm_session_ask_obtain(session, &asked, &lease, &chunks);
 		if (elsewhere.found) {
 			struct gm_supply_offer offer;
 			if (!status) {

@@ -146,7 +146,7 @@ static gpumem_status supply_obtain(struct gm_supply *supply, struct gm_session_a
 			gm_lock(&supply->making);
 			gm_supply_wanted(supply, &ask, wanted);
 		}
-		status = gm_reclaim_ask_obtain(supply->session, wanted, &lease, ret_chunks);
+		status = gm_session_ask_obtain(supply->session, wanted, &lease, ret_chunks);
 		if (!status)
 			supply_take_over(supply, lease, *ret_chunks);
 		if (makes)

@@ -308,7 +308,7 @@ static uint64_t step_queued_until(const struct gm_requests *q, const struct gpum
 
 	if (!q->away_ns)
 		return end_ns;
-	if (!request->ask || !gm_reclaim_ask_lost(request->ask, &until_ns)) {
+	if (!request->ask || !gm_session_ask_lost(request->ask, &until_ns)) {
 		gm_wait_patience_begin(&patience, &request->wait, request->session->away_ns,
 			gm_u64_max(request->began_ns, q->away_ns));
 		until_ns = patience.end_ns;
