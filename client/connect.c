@@ -19,6 +19,7 @@
 #include "client/device/map_chunks.h"
 #include "client/device/retired.h"
 #include "client/memory/alloc.h"
+#include "client/memory/alloc_lists.h"
 #include "client/memory/alloc_managed.h"
 #include "client/memory/pinned.h"
 #include "client/memory/supply.h"
@@ -65,6 +66,24 @@ static void connect_say_goodbye(struct gpumem_session *session, struct gm_conn *
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GOODBYE, goodbye, &body);
 	/* If it fails, there is nothing more to do. */
 	(void)gm_session_tell_with(session, conn, &packet, &session->goodbye);
+}
+
+/* Makes what the folders above client/session keep in the session. */
+static int connect_make_lists(struct gpumem_session *session)
+{
+	int r = gm_retired_init(session);
+
+	if (r == 0)
+		r = gm_alloc_lists_init(session);
+	return r ? r : gm_region_list_init(session);
+}
+
+/* Frees it. It is empty, or was not made. */
+static void connect_free_lists(struct gpumem_session *session)
+{
+	gm_region_drop_all(session);
+	gm_alloc_lists_deinit(session);
+	gm_retired_deinit(session);
 }
 
 /* Also frees half-built sessions. */
@@ -120,9 +139,8 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_lock_deinit(&session->declaring);
 	gm_lock_deinit(&session->flushing);
 	gm_lock_deinit(&session->ending);
-	gm_lock_deinit(&session->listing);
 	gm_lock_deinit(&session->opening);
-	gm_retired_deinit(session);
+	connect_free_lists(session);
 	gm_captures_deinit(&session->captures);
 	free(session);
 }
@@ -153,7 +171,9 @@ void gpumem_disconnect(gpumem_session *session)
 static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 {
 	struct gpumem_session *session = calloc(1, sizeof(*session));
-	if (!session || gm_retired_init(session) < 0) {
+	if (!session || connect_make_lists(session) < 0) {
+		if (session)
+			connect_free_lists(session);
 		free(session);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
 	}
@@ -166,7 +186,6 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	gm_lock_init(&session->flushing, GM_LOCK_FLUSHING);
 	gm_lock_init(&session->declaring, GM_LOCK_DECLARING);
 	gm_lock_init(&session->ending, GM_LOCK_ENDING);
-	gm_lock_init(&session->listing, GM_LOCK_LISTING);
 	gm_lock_init(&session->opening, GM_LOCK_OPENING);
 	gm_captures_init(&session->captures);
 	gm_session_pages_init(&session->pages);
@@ -174,8 +193,6 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	int r = session->wake < 0 ? -errno : gm_fork_mark(&session->mark);
 	if (r == 0)
 		r = gm_requests_init(session);
-	if (r == 0)
-		r = gm_region_list_init(session);
 	if (r < 0) {
 		connect_session_free(session);
 		return gm_error(

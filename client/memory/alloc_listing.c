@@ -10,6 +10,7 @@
 
 #include "client/heap/arena.h"
 #include "client/session/session_stacks.h"
+#include "client/memory/alloc_lists.h"
 #include "common/cancel.h"
 
 void gm_alloc_listing_add(struct gpumem_session *session, uint32_t device, void *ptr)
@@ -48,10 +49,10 @@ void gm_alloc_listing_publish(struct gpumem_session *session, uint32_t device)
 		return;
 
 	/* One thread at a time: the figures of an older listing must not replace newer ones. */
-	gm_lock(&session->listing);
+	gm_lock(&session->allocated->listing);
 	uint64_t changes = gm_arena_changes(arena);
 	if (changes == d->listed_changes && from == d->listed_from && !d->unlisted) {
-		gm_lock_drop(&session->listing);
+		gm_lock_drop(&session->allocated->listing);
 		return;
 	}
 
@@ -75,5 +76,5 @@ void gm_alloc_listing_publish(struct gpumem_session *session, uint32_t device)
 	d->unlisted = left;
 	d->listed_changes = changes;
 	d->listed_from = from;
-	gm_lock_drop(&session->listing);
+	gm_lock_drop(&session->allocated->listing);
 }

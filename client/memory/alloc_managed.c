@@ -13,6 +13,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/memory/alloc_lists.h"
 #include "client/device/retired.h"
 #include "client/device/map_chunks.h"
 #include "client/map/map.h"
@@ -117,7 +118,7 @@ gpumem_status gpumem_managed_create(gpumem_session *session, uint32_t name, size
 	}
 
 	gm_lock(&session->lock);
-	DL_APPEND(session->managed, managed);
+	DL_APPEND(session->allocated->managed, managed);
 	gm_lock_drop(&session->lock);
 	*ret_managed = managed;
 	return GPUMEM_OK;
@@ -226,7 +227,7 @@ void gpumem_managed_destroy(gpumem_managed *managed)
 
 	const struct gm_session_device *d = &session->device[managed->device];
 	gm_lock(&session->lock);
-	DL_DELETE(session->managed, managed);
+	DL_DELETE(session->allocated->managed, managed);
 	gm_lock_drop(&session->lock);
 	if (!gm_retired_needed(d)) {
 		alloc_managed_free(managed);
@@ -241,9 +242,9 @@ void gm_alloc_managed_drop_all(struct gpumem_session *session)
 {
 	struct gpumem_managed *managed, *tmp;
 
-	DL_FOREACH_SAFE (session->managed, managed, tmp)
+	DL_FOREACH_SAFE (session->allocated->managed, managed, tmp)
 		alloc_managed_free(managed);
-	session->managed = NULL;
+	session->allocated->managed = NULL;
 }
 
 /* ---- declarations */

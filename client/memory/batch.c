@@ -8,6 +8,7 @@
  * has to be recorded: when the last piece is freed, for all work that was launched before.
  */
 #include "client/memory/alloc.h"
+#include "client/memory/alloc_lists.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -216,7 +217,7 @@ static void batch_enlist(struct gpumem_batch *batch, const struct batch_request 
 	gm_session_stacks_drop(session->pages.stacks, stack);
 
 	gm_lock(&session->lock);
-	DL_APPEND(session->batches, batch);
+	DL_APPEND(session->allocated->batches, batch);
 	d->buffer_in_use += bytes;
 	d->buffers += batch->count;
 	gm_lock_drop(&session->lock);
@@ -373,7 +374,7 @@ void gpumem_batch_destroy(gpumem_batch *batch)
 	struct gpumem_session *session = batch->session;
 
 	gm_lock(&session->lock);
-	DL_DELETE(session->batches, batch);
+	DL_DELETE(session->allocated->batches, batch);
 	for (size_t i = 0; i < batch->count; i++) {
 		struct gm_alloc_batch_piece *piece = &batch->pieces[i];
 		piece->row = piece->freed ? 0 : batch_count_out(batch, piece);
@@ -394,12 +395,12 @@ void gm_alloc_batch_drop_all(struct gpumem_session *session)
 {
 	struct gpumem_batch *batch, *tmp;
 
-	DL_FOREACH_SAFE (session->batches, batch, tmp) {
+	DL_FOREACH_SAFE (session->allocated->batches, batch, tmp) {
 		if (batch->buffer && batch->used)
 			gm_buffer_leave(batch->buffer, false);
 		free(batch);
 	}
-	session->batches = NULL;
+	session->allocated->batches = NULL;
 }
 
 /* ---- properties */

@@ -10,6 +10,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/memory/alloc_lists.h"
 #include "client/buffer/buffer_make.h"
 #include "common/cancel.h"
 
@@ -48,7 +49,7 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 	}
 
 	gm_lock(&session->lock);
-	DL_APPEND(session->blocks, block);
+	DL_APPEND(session->allocated->blocks, block);
 	gm_lock_drop(&session->lock);
 	*ret_ptr = gpumem_buffer_ptr(block->buffer);
 	return GPUMEM_OK;
@@ -58,7 +59,7 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 static struct gm_pinned_block *pinned_find(struct gpumem_session *session, const void *ptr)
 {
 	struct gm_pinned_block *block;
-	DL_FOREACH (session->blocks, block)
+	DL_FOREACH (session->allocated->blocks, block)
 		if (gpumem_buffer_ptr(block->buffer) == ptr)
 			break;
 	return block;
@@ -80,7 +81,7 @@ static gpumem_buffer *pinned_take(struct gpumem_session *session, const void *pt
 	gm_lock(&session->lock);
 	struct gm_pinned_block *block = pinned_find(session, ptr);
 	if (block) {
-		DL_DELETE(session->blocks, block);
+		DL_DELETE(session->allocated->blocks, block);
 		buffer = block->buffer;
 	}
 	gm_lock_drop(&session->lock);
@@ -111,7 +112,7 @@ void gm_pinned_drop_all(struct gpumem_session *session)
 {
 	struct gm_pinned_block *block, *tmp;
 
-	DL_FOREACH_SAFE (session->blocks, block, tmp)
+	DL_FOREACH_SAFE (session->allocated->blocks, block, tmp)
 		free(block);
-	session->blocks = NULL;
+	session->allocated->blocks = NULL;
 }

@@ -5,6 +5,7 @@
  * than it may have open files.
  */
 #include "client/memory/alloc.h"
+#include "client/memory/alloc_lists.h"
 
 #include <stdlib.h>
 
@@ -52,7 +53,7 @@ static void chunk_enlist(struct gpumem_chunk *chunk, const char *tag)
 	struct gm_session_device *d = &session->device[chunk->device];
 
 	gm_lock(&session->lock);
-	DL_APPEND(session->chunks, chunk);
+	DL_APPEND(session->allocated->chunks, chunk);
 	d->buffer_in_use += chunk->bytes;
 	d->buffer_held += chunk->bytes;
 	d->buffers++;
@@ -70,7 +71,7 @@ static void chunk_unlist(struct gpumem_chunk *chunk)
 	struct gm_session_device *d = &session->device[chunk->device];
 
 	gm_lock(&session->lock);
-	DL_DELETE(session->chunks, chunk);
+	DL_DELETE(session->allocated->chunks, chunk);
 	d->buffer_in_use -= chunk->bytes;
 	d->buffer_held -= chunk->bytes;
 	d->buffers--;
@@ -189,7 +190,7 @@ void gm_alloc_raw_chunk_drop_all(struct gpumem_session *session)
 {
 	struct gpumem_chunk *chunk, *tmp;
 
-	DL_FOREACH_SAFE (session->chunks, chunk, tmp)
+	DL_FOREACH_SAFE (session->allocated->chunks, chunk, tmp)
 		free(chunk);
-	session->chunks = NULL;
+	session->allocated->chunks = NULL;
 }

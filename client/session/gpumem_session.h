@@ -30,10 +30,10 @@
  * Locks: common/lock.h has their order.
  */
 
+struct gm_alloc_lists;
 struct gm_arena;
 struct gm_lease_return_item;
 struct gm_map_ops;
-struct gm_pinned_block;
 struct gm_requests;
 struct gm_region_list;
 struct gm_retired_list;
@@ -132,15 +132,15 @@ struct gpumem_session {
 	struct gm_conn_request
 		goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
-	struct gm_region_list *regions;  /* client/region/region_state.h */
-	struct gm_retired_list *retired; /* freed, and not given back: client/device/retired.h */
-	uint64_t spill_rounds;           /* used only by the thread: how often it evicted buffers */
+	struct gm_alloc_lists *allocated; /* client/memory/alloc_lists.h */
+	struct gm_region_list *regions;   /* client/region/region_state.h */
+	struct gm_retired_list *retired;  /* freed, and not given back: client/device/retired.h */
+	uint64_t spill_rounds; /* used only by the thread: how often it evicted buffers */
 
 	_Atomic uint64_t copy_limit; /* pinned bytes that the rings of transfers may have */
 	_Atomic uint64_t copy_used;  /* that they have now */
 	struct gm_captures captures; /* memory that graphs use */
 	struct gm_lock opening;      /* held while a device's mapping is made */
-	struct gm_lock listing;      /* held while the heap's blocks are listed in the page */
 	struct gm_lock ending;       /* held while a call of the program ends what was set aside */
 	_Atomic uint64_t endings;    /* how often that was done, by any thread */
 	struct gm_lock flushing;     /* held while kept returns are sent */
@@ -187,14 +187,10 @@ struct gpumem_session {
 	bool flush;         /* some of it is being sent */
 	/* Grants whose answers were lost, and the requests that may claim them: lease_unclaimed.c. */
 	struct gm_lease_return_item *unclaimed;
-	uint64_t resumes;               /* how often the session was resumed */
-	unsigned asking;                /* requests for memory under way */
-	unsigned asking_older;          /* those of them that began before the last resume */
-	struct gm_pinned_block *blocks; /* pinned memory, if each block is a buffer: pinned.c */
-	struct gpumem_batch *batches;   /* that are not destroyed */
-	struct gpumem_chunk *chunks;    /* that are not destroyed */
-	struct gpumem_managed *managed; /* managed memory that is not destroyed */
-	struct gpumem_buffer *list;     /* buffers that are not destroyed */
+	uint64_t resumes;           /* how often the session was resumed */
+	unsigned asking;            /* requests for memory under way */
+	unsigned asking_older;      /* those of them that began before the last resume */
+	struct gpumem_buffer *list; /* buffers that are not destroyed */
 };
 
 /* Every call begins with this check; gm_session_refused() says why it failed. */
