@@ -42,7 +42,7 @@ int answer(const gpumem_ring_view *view, void *message)
 END
 cp "$work/use.c" "$work/use.cc"
 for std in c99 c11 gnu11; do
-	name=account_use.c
+	name=use.c
 	compile "${header%/*}" "${CC:-cc}" -std=$std
 	result "it compiles as $std"
 done
@@ -60,9 +60,9 @@ for member in $members; do
 	sed "/^typedef struct gpumem_ring_control {/,/^}/ s/^\tuint[0-9]*_t ${member//[/\\[};/\tuint32_t moved_;\n&/" "$header" \
 		>"$work/moved/gpumem_ring_device.h"
 	cmp -s "$header" "$work/moved/gpumem_ring_device.h" && missed="$missed $member (not changed)"
-	for name in account_use.c use.cc; do
+	for name in use.c use.cc; do
 		compiler="${CC:-cc} -std=gnu11"
-		[ $name = account_use.c ] || compiler="${CXX:-c++} -std=c++17"
+		[ $name = use.c ] || compiler="${CXX:-c++} -std=c++17"
 		# shellcheck disable=SC2086
 		compile "$work/moved" $compiler && missed="$missed $member"
 	done
