@@ -38,7 +38,7 @@ enum {
 	BUFFERS = 20, /* of each worker, at every moment */
 	MARKS = 5,    /* places of a buffer that are filled */
 	MARK_BYTES = 64,
-	KILLS = 3,
+	KILLS = 2,
 };
 
 /* A fake GPU allocates memory when it is created, not when it is touched. */

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 /* Number of n of each kind and mode, unless GPUMEM_TEST_CALLS says it. */
-#define FAULTS_SHORT 6
+#define FAULTS_SHORT 4
 /* A call that comes only now and then may be missed: so many runs without a failure are the end. */
 #define MISSES_MOST 3
 /* Time after which a program that waits gets its calls back, in ms. It decides no outcome. */
