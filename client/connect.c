@@ -74,6 +74,8 @@ static int connect_make_lists(struct gpumem_session *session)
 	int r = gm_retired_init(session);
 
 	if (r == 0)
+		r = gm_buffer_list_init(session);
+	if (r == 0)
 		r = gm_alloc_lists_init(session);
 	return r ? r : gm_region_list_init(session);
 }
@@ -83,6 +85,7 @@ static void connect_free_lists(struct gpumem_session *session)
 {
 	gm_region_drop_all(session);
 	gm_alloc_lists_deinit(session);
+	gm_buffer_list_deinit(session);
 	gm_retired_deinit(session);
 }
 
@@ -138,7 +141,6 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_lock_deinit(&session->lock);
 	gm_lock_deinit(&session->declaring);
 	gm_lock_deinit(&session->flushing);
-	gm_lock_deinit(&session->ending);
 	gm_lock_deinit(&session->opening);
 	connect_free_lists(session);
 	gm_captures_deinit(&session->captures);
@@ -185,7 +187,6 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	gm_lock_init(&session->lock, GM_LOCK_SESSION);
 	gm_lock_init(&session->flushing, GM_LOCK_FLUSHING);
 	gm_lock_init(&session->declaring, GM_LOCK_DECLARING);
-	gm_lock_init(&session->ending, GM_LOCK_ENDING);
 	gm_lock_init(&session->opening, GM_LOCK_OPENING);
 	gm_captures_init(&session->captures);
 	gm_session_pages_init(&session->pages);

@@ -158,7 +158,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	gm_lock(&session->lock);
 	uint32_t device = gm_evict_place(buffer, &bytes);
 	struct gm_session_device *d = &session->device[device];
-	DL_APPEND(session->list, buffer);
+	DL_APPEND(session->buffers->first, buffer);
 	buffer->counted = true;
 	buffer->evict.able = buffer->wish.evictable && !buffer->carved;
 	if (!buffer->carved) {
@@ -229,7 +229,7 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 	uint32_t device = gm_evict_place(buffer, &bytes);
 	struct gm_session_device *d = &session->device[device];
 	gm_evict_end(buffer);
-	DL_DELETE(session->list, buffer);
+	DL_DELETE(session->buffers->first, buffer);
 	buffer->counted = false;
 	if (!buffer->carved) {
 		d->buffer_in_use -= buffer->size;
@@ -474,7 +474,7 @@ static bool buffer_aside_end(struct gm_retired *item, enum gm_retired_may may)
 	if (!buffer_end(item, may))
 		return false;
 	/* The item still counts as retired: a call that finds nothing retired must see this. */
-	atomic_fetch_add(&session->endings, 1);
+	atomic_fetch_add(&session->buffers->endings, 1);
 	return true;
 }
 
@@ -534,10 +534,10 @@ static bool buffer_lock_ending(
 {
 	struct timespec until;
 
-	if (gm_lock_try(&session->ending))
+	if (gm_lock_try(&session->buffers->ending))
 		return true;
 	if (wait_ms == GPUMEM_WAIT_FOREVER) {
-		gm_lock(&session->ending);
+		gm_lock(&session->buffers->ending);
 		return true;
 	}
 	if (refused != GPUMEM_E_TIMEOUT)
@@ -546,7 +546,7 @@ static bool buffer_lock_ending(
 	until.tv_nsec += BUFFER_MOMENT_MS * (long)GM_NS_PER_MS;
 	until.tv_sec += until.tv_nsec / (long)GM_NS_PER_S;
 	until.tv_nsec %= (long)GM_NS_PER_S;
-	return gm_lock_timed(&session->ending, &until);
+	return gm_lock_timed(&session->buffers->ending, &until);
 }
 
 bool gm_buffer_end_retired(struct gpumem_session *session, uint32_t device, gpumem_status refused,
@@ -561,8 +561,8 @@ bool gm_buffer_end_retired(struct gpumem_session *session, uint32_t device, gpum
 	/* The library's thread may be ending them just now. */
 	if (!gm_retired_end_idle(session))
 		gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
-	bool ended = atomic_load(&session->endings) != endings;
-	gm_lock_drop(&session->ending);
+	bool ended = atomic_load(&session->buffers->endings) != endings;
+	gm_lock_drop(&session->buffers->ending);
 
 	if (ended && refused == GPUMEM_E_TIMEOUT)
 		*wait_ms = BUFFER_MOMENT_MS;
@@ -573,10 +573,28 @@ void gm_buffer_drop_all(struct gpumem_session *session)
 {
 	struct gpumem_buffer *buffer, *tmp;
 
-	DL_FOREACH_SAFE (session->list, buffer, tmp) {
+	DL_FOREACH_SAFE (session->buffers->first, buffer, tmp) {
 		buffer_unlist(buffer);
 		gm_evict_drop(buffer, false);
 		(void)buffer_unmap(buffer);
 		buffer_free(buffer);
 	}
+}
+
+int gm_buffer_list_init(struct gpumem_session *session)
+{
+	session->buffers = calloc(1, sizeof(*session->buffers));
+	if (!session->buffers)
+		return -ENOMEM;
+	gm_lock_init(&session->buffers->ending, GM_LOCK_ENDING);
+	return 0;
+}
+
+void gm_buffer_list_deinit(struct gpumem_session *session)
+{
+	if (!session->buffers)
+		return;
+	gm_lock_deinit(&session->buffers->ending);
+	free(session->buffers);
+	session->buffers = NULL;
 }

@@ -62,4 +62,9 @@ void gm_buffer_made_here(gpumem_buffer *buffer);
  * be unmapped, the session's kept is set. */
 void gm_buffer_drop_all(struct gpumem_session *session);
 
+/* Makes the session's list of buffers. On error, returns -ENOMEM. */
+int gm_buffer_list_init(struct gpumem_session *session);
+/* Frees the list, which is empty or was not made. */
+void gm_buffer_list_deinit(struct gpumem_session *session);
+
 #endif

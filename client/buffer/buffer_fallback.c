@@ -65,7 +65,7 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
 	if (!gm_session_find_device(session, name, &device))
 		return gm_session_no_device(session, name);
-	uint64_t endings = atomic_load(&session->endings);
+	uint64_t endings = atomic_load(&session->buffers->endings);
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
 	if (!status)
 		status = gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
@@ -98,7 +98,7 @@ static struct gpumem_buffer *buffer_fallback_claim(
 	struct gpumem_buffer *buffer;
 
 	gm_lock(&session->lock);
-	DL_FOREACH (session->list, buffer) {
+	DL_FOREACH (session->buffers->first, buffer) {
 		struct gm_evict *e = &buffer->evict;
 		bool there = e->state == GM_EVICT_AWAY || e->state == GM_EVICT_UNDER;
 		if (buffer->wish.cpu_ok && buffer->device == device && there && !e->pins &&

@@ -347,7 +347,7 @@ static struct gpumem_buffer *pin_claim_evicted(
 {
 	struct gpumem_buffer *buffer;
 
-	DL_FOREACH (session->list, buffer) {
+	DL_FOREACH (session->buffers->first, buffer) {
 		struct gm_evict *e = &buffer->evict;
 		bool there = e->state == GM_EVICT_AWAY ||
 			     (e->state == GM_EVICT_UNDER && !e->pins && !e->holds);

@@ -117,4 +117,11 @@ struct gpumem_buffer {
 	struct gpumem_buffer *prev, *next; /* in the session's list */
 };
 
+/* The buffers of a session. */
+struct gm_buffer_list {
+	struct gpumem_buffer *first; /* of the session's lock; buffers that are not destroyed */
+	struct gm_lock ending;       /* held while a call of the program ends what was set aside */
+	_Atomic uint64_t endings;    /* how often that was done, by any thread */
+};
+
 #endif

@@ -414,7 +414,7 @@ static __attribute__((noinline)) gpumem_status alloc_apart(struct gpumem_session
 	uint32_t device, size_t size, const gpumem_alloc_options *options, void **ret_ptr)
 {
 	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
-	uint64_t endings = atomic_load(&session->endings);
+	uint64_t endings = atomic_load(&session->buffers->endings);
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
 
 	if (!status)

@@ -32,6 +32,7 @@
 
 struct gm_alloc_lists;
 struct gm_arena;
+struct gm_buffer_list;
 struct gm_lease_return_item;
 struct gm_map_ops;
 struct gm_requests;
@@ -133,6 +134,7 @@ struct gpumem_session {
 		goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
 	struct gm_alloc_lists *allocated; /* client/memory/alloc_lists.h */
+	struct gm_buffer_list *buffers;   /* client/buffer/gpumem_buffer.h */
 	struct gm_region_list *regions;   /* client/region/region_state.h */
 	struct gm_retired_list *retired;  /* freed, and not given back: client/device/retired.h */
 	uint64_t spill_rounds; /* used only by the thread: how often it evicted buffers */
@@ -141,8 +143,6 @@ struct gpumem_session {
 	_Atomic uint64_t copy_used;  /* that they have now */
 	struct gm_captures captures; /* memory that graphs use */
 	struct gm_lock opening;      /* held while a device's mapping is made */
-	struct gm_lock ending;       /* held while a call of the program ends what was set aside */
-	_Atomic uint64_t endings;    /* how often that was done, by any thread */
 	struct gm_lock flushing;     /* held while kept returns are sent */
 	struct gm_lock
 		declaring;       /* held while the library tells the daemon that less is declared */
@@ -187,10 +187,9 @@ struct gpumem_session {
 	bool flush;         /* some of it is being sent */
 	/* Grants whose answers were lost, and the requests that may claim them: lease_unclaimed.c. */
 	struct gm_lease_return_item *unclaimed;
-	uint64_t resumes;           /* how often the session was resumed */
-	unsigned asking;            /* requests for memory under way */
-	unsigned asking_older;      /* those of them that began before the last resume */
-	struct gpumem_buffer *list; /* buffers that are not destroyed */
+	uint64_t resumes;      /* how often the session was resumed */
+	unsigned asking;       /* requests for memory under way */
+	unsigned asking_older; /* those of them that began before the last resume */
 };
 
 /* Every call begins with this check; gm_session_refused() says why it failed. */

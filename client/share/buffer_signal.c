@@ -284,12 +284,12 @@ static struct signal_makers *signal_makers_list(struct gpumem_session *session, 
 	size_t n = 0;
 
 	gm_lock(&session->lock);
-	DL_FOREACH (session->list, buffer)
+	DL_FOREACH (session->buffers->first, buffer)
 		n += signal_makers_concern(buffer);
 	struct signal_makers *makers =
 		n ? calloc(1, sizeof(*makers) + n * sizeof(makers->lease[0])) : NULL;
 	*ret_error = n && !makers ? -ENOMEM : 0;
-	DL_FOREACH (makers ? session->list : NULL, buffer)
+	DL_FOREACH (makers ? session->buffers->first : NULL, buffer)
 		if (signal_makers_concern(buffer))
 			makers->lease[makers->n++] = (struct signal_maker){
 				.id = buffer->lease->held.lease,
@@ -378,7 +378,7 @@ static uint64_t signal_release_gone(struct gpumem_session *session, struct signa
 
 	/* A buffer that is in the list is mapped. */
 	gm_lock(&session->lock);
-	DL_FOREACH (session->list, buffer) {
+	DL_FOREACH (session->buffers->first, buffer) {
 		if (!signal_makers_concern(buffer))
 			continue;
 		const struct gm_lease_return_item *held = &buffer->lease->held;
