@@ -17,6 +17,7 @@
 
 #include "client/buffer/buffer.h"
 #include "client/device/map_chunks.h"
+#include "client/copy/copy_slots.h"
 #include "client/device/retired.h"
 #include "client/memory/alloc.h"
 #include "client/memory/alloc_lists.h"
@@ -46,8 +47,6 @@
 #include "common/wire/seqpacket.h"
 
 #define TIMEOUT_MS 10000
-/* So many bytes the rings of all transfers may have, unless gpumem_copy_set_limit() was called. */
-#define COPY_LIMIT (UINT64_C(256) << 20)
 
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
@@ -77,6 +76,8 @@ static int connect_make_lists(struct gpumem_session *session)
 		r = gm_buffer_list_init(session);
 	if (r == 0)
 		r = gm_alloc_lists_init(session);
+	if (r == 0)
+		r = gm_copy_limit_init(session);
 	return r ? r : gm_region_list_init(session);
 }
 
@@ -84,6 +85,7 @@ static int connect_make_lists(struct gpumem_session *session)
 static void connect_free_lists(struct gpumem_session *session)
 {
 	gm_region_drop_all(session);
+	gm_copy_limit_deinit(session);
 	gm_alloc_lists_deinit(session);
 	gm_buffer_list_deinit(session);
 	gm_retired_deinit(session);
@@ -182,7 +184,6 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	session->wakeup = -1;
 	session->resume = gm_session_resumption;
 	session->trim_regions = gm_region_trim;
-	atomic_init(&session->copy_limit, COPY_LIMIT);
 	gm_cond_init(&session->changed);
 	gm_lock_init(&session->lock, GM_LOCK_SESSION);
 	gm_lock_init(&session->flushing, GM_LOCK_FLUSHING);

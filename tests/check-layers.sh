@@ -49,7 +49,7 @@ client/memory:  common common/text client/map client/heap client/session client/
 client/request: common common/text client/heap client/session client/grant client/device client/buffer client/memory
 client/copy:    common common/system client/map client/session client/device client/buffer client/memory
 client/ring:    common client/session client/buffer
-client:         common common/text common/system common/wire client/session client/grant client/device client/buffer client/share client/region client/memory client/request
+client:         common common/text common/system common/wire client/session client/grant client/device client/buffer client/share client/region client/memory client/request client/copy
 weights:        common common/text
 ctl/io:         common common/text common/system common/wire
 ctl/doctor:     common common/text common/system common/cuda common/wire daemon/config ctl/io

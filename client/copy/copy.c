@@ -4,6 +4,7 @@
  * copy_pipe.c does the work.
  */
 #include "client/copy/copy.h"
+#include "client/copy/copy_slots.h"
 
 #include <errno.h>
 #include <string.h>
@@ -440,6 +441,6 @@ gpumem_status gpumem_copy_set_limit(gpumem_session *session, uint64_t bytes)
 {
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
-	atomic_store(&session->copy_limit, bytes);
+	atomic_store(&session->copies->limit, bytes);
 	return GPUMEM_OK;
 }

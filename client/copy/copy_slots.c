@@ -6,6 +6,7 @@
  */
 #include "client/copy/copy_slots.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,15 +16,33 @@
 
 #define SLOTS_SLOT_LEAST ((size_t)256 << 10)
 
+/* Bytes that the slots of all transfers may have, unless gpumem_copy_set_limit() was called. */
+#define COPY_LIMIT (UINT64_C(256) << 20)
+
+int gm_copy_limit_init(struct gpumem_session *session)
+{
+	session->copies = calloc(1, sizeof(*session->copies));
+	if (!session->copies)
+		return -ENOMEM;
+	atomic_init(&session->copies->limit, COPY_LIMIT);
+	return 0;
+}
+
+void gm_copy_limit_deinit(struct gpumem_session *session)
+{
+	free(session->copies);
+	session->copies = NULL;
+}
+
 /* Takes bytes of what the slots of the session's transfers may have. */
 static bool slots_charge(struct gpumem_session *session, uint64_t bytes)
 {
-	uint64_t used = atomic_load(&session->copy_used);
+	uint64_t used = atomic_load(&session->copies->used);
 
 	do {
-		if (bytes > gm_u64_minus(atomic_load(&session->copy_limit), used))
+		if (bytes > gm_u64_minus(atomic_load(&session->copies->limit), used))
 			return false;
-	} while (!atomic_compare_exchange_weak(&session->copy_used, &used, used + bytes));
+	} while (!atomic_compare_exchange_weak(&session->copies->used, &used, used + bytes));
 	return true;
 }
 
@@ -40,7 +59,7 @@ static gpumem_status slots_alloc(struct gpumem_session *session, size_t bytes, v
 				       ? gm_pinned_alloc(session, bytes, &options, ret_memory)
 				       : gpumem_host_alloc(session, bytes, &options, ret_memory);
 	if (status)
-		atomic_fetch_sub(&session->copy_used, bytes);
+		atomic_fetch_sub(&session->copies->used, bytes);
 	return status;
 }
 
@@ -110,5 +129,5 @@ void gm_copy_slots_deinit(struct gm_copy_slots *slots, bool done)
 	if (!done || !gm_pinned_retire(slots->session, slots->memory))
 		(void)gpumem_free(slots->session, slots->memory,
 			done ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
-	atomic_fetch_sub(&slots->session->copy_used, slots->n * slots->slot_bytes);
+	atomic_fetch_sub(&slots->session->copies->used, slots->n * slots->slot_bytes);
 }

@@ -4,6 +4,16 @@
 
 #include "client/session/gpumem_session.h"
 
+/* Pinned bytes that the slots of a session's transfers may have, and those that they have now. */
+struct gm_copy_limit {
+	_Atomic uint64_t limit, used;
+};
+
+/* Makes the session's limit. On error, returns -ENOMEM. */
+int gm_copy_limit_init(struct gpumem_session *session);
+/* Frees the limit, if it was made. */
+void gm_copy_limit_deinit(struct gpumem_session *session);
+
 /*
  * The slots that a transfer goes through, side by side. They are pinned memory, as a program gets it
  * from gpumem_host_alloc(). This module keeps no slots: the session's heap of pinned memory caches what was

@@ -33,6 +33,7 @@
 struct gm_alloc_lists;
 struct gm_arena;
 struct gm_buffer_list;
+struct gm_copy_limit;
 struct gm_lease_return_item;
 struct gm_map_ops;
 struct gm_requests;
@@ -135,12 +136,11 @@ struct gpumem_session {
 	struct gm_thread *thread;
 	struct gm_alloc_lists *allocated; /* client/memory/alloc_lists.h */
 	struct gm_buffer_list *buffers;   /* client/buffer/gpumem_buffer.h */
+	struct gm_copy_limit *copies;     /* client/copy/copy_slots.h */
 	struct gm_region_list *regions;   /* client/region/region_state.h */
 	struct gm_retired_list *retired;  /* freed, and not given back: client/device/retired.h */
 	uint64_t spill_rounds; /* used only by the thread: how often it evicted buffers */
 
-	_Atomic uint64_t copy_limit; /* pinned bytes that the rings of transfers may have */
-	_Atomic uint64_t copy_used;  /* that they have now */
 	struct gm_captures captures; /* memory that graphs use */
 	struct gm_lock opening;      /* held while a device's mapping is made */
 	struct gm_lock flushing;     /* held while kept returns are sent */
