@@ -229,7 +229,7 @@ echo "   The next one knows what its predecessor handed out: $(human "$before"),
 echo "   64 MiB. No call failed."
 show clients
 
-say "9. Everybody goes home."
+say "9. All clients end, and the broker is stopped."
 for name in trainer notebook; do
 	to=${in[$name]}
 	exec {to}>&-
