@@ -32,7 +32,7 @@ START_TEST(a_socket_of_a_live_daemon_is_left_alone_and_a_dead_ones_taken_over)
 	char listens[64];
 	snprintf(listens, sizeof(listens), "another gpumemd (pid %d) already listens", daemon_pid);
 	ck_assert(log_says("log2", listens));
-	ck_assert(log_says("log2", "'gpumemctl status --socket "));
+	ck_assert(log_says("log2", "gpumemctl status --socket "));
 	ck_assert(log_says("log2", path));
 	struct wire_client *client = wire_join(path, false);
 	uint64_t before = client->session;
