@@ -256,7 +256,7 @@ static void listener_socket_refuse_locked(
 			(int)holder, user, path, (int)holder);
 	else
 		snprintf(why, GM_LISTENER_SOCKET_WHY,
-			"%s (pid %d, %s), which is no gpumemd, holds the lock %.200s.lock; end it with "
+			"%s (pid %d, %s), which is no gpumemd, holds the lock %.180s.lock; end it with "
 			"'kill %d' as %s or as root, or use --socket with another path",
 			program, (int)holder, user, path, (int)holder, user);
 }
