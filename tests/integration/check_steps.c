@@ -270,6 +270,10 @@ static void die_everywhere(struct gm_step_row *rows, const char *what)
 		names += runs > before;
 	}
 	fprintf(stderr, "# %s died at %u steps, %u times\n", what, names, runs);
+	/* The last death may come after all that the script waits for. A dead keeper leaves its socket to the next one. */
+	struct gm_patience patience = {0};
+	while (keeper_now() == 0)
+		gm_patience_wait(&patience, __FILE__, __LINE__, "there is a keeper");
 }
 
 /* ---- the programs with steps */
