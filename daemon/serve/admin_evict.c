@@ -98,9 +98,10 @@ static int evict_find(struct evict_job *evict, const struct gm_client *client)
 {
 	const Gm__Wire__Evict *what = &evict->what;
 	uint64_t held[GM_BOUND_DEVICES] = {0};
-	struct gm_pages_rows rows = {.valid = false};
+	struct gm_pages_rows rows; /* 12 KiB: only valid is set */
 	struct gm_pages_row row;
 
+	rows.valid = false;
 	if (evict->at != client->id) {
 		evict->at = client->id;
 		evict->row = what->row ? what->row - 1 : 0;

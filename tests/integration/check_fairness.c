@@ -248,7 +248,8 @@ END_TEST
 /* A user who reads all answers is not dropped for what the daemon keeps until then. */
 START_TEST(many_requests_to_evict_are_all_answered)
 {
-	enum { CONNECTIONS = 64, REQUESTS = 32 };
+	/* Each request looks at all connections of the process. */
+	enum { CONNECTIONS = 24, REQUESTS = GM_BOUND_REQUESTS_IN_FLIGHT };
 	struct gm_raw *raws = calloc(CONNECTIONS, sizeof(*raws));
 	struct gm_daemon daemon;
 	int status;
