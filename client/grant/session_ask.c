@@ -21,7 +21,7 @@
 
 enum ask_state { ASK_IDLE, ASK_SENT, ASK_ENDED };
 
-/* What is sent. */
+/* The request that is sent. */
 struct ask_message {
 	Gm__Wire__Packet packet;
 	union {
@@ -45,7 +45,7 @@ struct gm_session_ask {
 	void *ctx;
 	char tag[GM_BOUND_NAME_BYTES + 1];
 
-	/* Of the session's lock. */
+	/* Protected by the session's lock. */
 	enum ask_state state;
 	bool dropped;
 };

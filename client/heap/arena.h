@@ -93,7 +93,7 @@ enum gm_arena_flag {
 };
 
 /*
- * alignment: a power of two; 0 stands for 256. call: what the source is told, and the tag of the block
+ * alignment: a power of two; 0 stands for 256. call: the arguments for the source, and the tag of the block
  * in lists; may be NULL. The arena keeps a copy of the tag while the block is alive. A block that cannot
  * be listed keeps no tag.
  * ret_status may be NULL and is written with GM_ARENA_E_SOURCE only.

@@ -417,9 +417,9 @@ static int grow_hopeless(struct gm_arena *arena, struct gm_arena_want *want, uin
 	return 0;
 }
 
-/* Frees what threads have put into their caches since the call began. Returns whether there was any. Call with the lock held; it is let go in
- * between. */
-static bool grow_unpark(struct gm_arena *arena)
+/* Frees the blocks that threads cached since the call began. Returns whether there were any. Call with the lock held;
+ * the lock is dropped in between. */
+static bool grow_empty_caches(struct gm_arena *arena)
 {
 	gm_lock_drop(&arena->lock);
 	bool any = gm_arena_tcache_drain(arena);
@@ -443,7 +443,7 @@ struct grow_call {
  * look. */
 static bool grow_may_retry(struct grow_call *call)
 {
-	if (!call->easy && call->passes < PASSES_MAX && grow_unpark(call->arena))
+	if (!call->easy && call->passes < PASSES_MAX && grow_empty_caches(call->arena))
 		call->passes++;
 	else if (call->here || call->passes++ == PASSES_MAX ||
 		 !grow_pass_await(call->arena, call->want))

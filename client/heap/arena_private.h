@@ -86,7 +86,7 @@ struct gm_arena_want {
 	uint64_t bytes, alignment;
 	gpumem_stream stream;
 	gm_stream_key key;
-	uint64_t room;    /* the source would probably give so much */
+	uint64_t room;    /* a hint: bytes that the source can probably give */
 	uint64_t refused; /* the source gave not even that much; UINT64_MAX: it was not asked */
 	uint64_t passed;  /* the arena's, when this call last looked; without its own passes */
 	uint64_t given;   /* the arena's, at the same time */

@@ -66,7 +66,7 @@ struct gm_tcache {
 	_Atomic uint64_t reused;  /* how many were handed out again since it was drained */
 	uint64_t reused_seen;     /* at the last tick */
 	unsigned
-		crowded; /* for so many more frees, the thread caches without looking whether others use the heap */
+		crowded; /* frees left that the thread caches without checking whether others use the heap */
 	uint64_t id; /* of its group */
 	/* Protected by the lock of all caches. */
 	struct gm_tcache_group *group; /* NULL: it is gone */

@@ -594,7 +594,8 @@ gpumem_status gpumem_capture_keep_out(void)
 	if (gm_cuda_capture_keep_out_announced())
 		return GPUMEM_OK;
 	return gm_error(GPUMEM_E_BUSY,
-		"the program is capturing a stream into a graph, and must not wait for a context meanwhile");
+		"the program is capturing a stream into a graph; a wait for a context would invalidate "
+		"the capture: end it first");
 }
 
 void gpumem_capture_let_in(void)

@@ -8,9 +8,9 @@ struct gm_pinned_block;
 struct gpumem_batch;
 struct gpumem_managed;
 
-/* What a session has allocated that is not in a heap, as far as it is not destroyed. */
+/* Allocations of a session that are outside all heaps and not destroyed yet. */
 struct gm_alloc_lists {
-	/* Of the session's lock. */
+	/* Protected by the session's lock. */
 	struct gm_pinned_block *blocks; /* pinned memory, if each block is a buffer: pinned.c */
 	struct gpumem_batch *batches;
 	struct gpumem_chunk *chunks;
